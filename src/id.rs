@@ -1,0 +1,108 @@
+//! Identities: of jobs, and of the workers that hold them.
+//!
+//! Both are UUIDs of version 7 (RFC 9562): 16 bytes that begin with the time of their making, so that
+//! new rows land at the end of an index.
+
+use std::fmt;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// The identity of a job, made by the client before the job is sent: sending it twice is harmless.
+///
+/// A job's id is the natural idempotency key for the effects of its handler.
+///
+/// ```
+/// use backwave::JobId;
+///
+/// let id = JobId::new();
+/// assert_eq!(id.to_string().parse(), Ok(id));
+/// assert_eq!(JobId::from_bytes(id.to_bytes()), id);
+/// assert!(id < JobId::new());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId([u8; 16]);
+
+/// The identity of one start of one pump; never used again by another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId([u8; 16]);
+
+/// A text that is no UUID.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a UUID: {text:?}")]
+pub struct ParseIdError {
+    text: String,
+}
+
+macro_rules! identity {
+    ($name:ident) => {
+        impl $name {
+            /// A fresh identity, greater than every one made before it by this process.
+            #[must_use]
+            pub fn new() -> Self {
+                Self(Uuid::now_v7().into_bytes())
+            }
+
+            /// From its 16 bytes, in network order.
+            #[must_use]
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(bytes)
+            }
+
+            /// Its 16 bytes, in network order.
+            #[must_use]
+            pub const fn to_bytes(self) -> [u8; 16] {
+                self.0
+            }
+
+            /// Its 16 bytes, borrowed.
+            #[must_use]
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                &self.0
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                Uuid::from_bytes(self.0).hyphenated().fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Uuid::try_parse(text)
+                    .map(|id| Self(id.into_bytes()))
+                    .map_err(|_| ParseIdError { text: text.chars().take(64).collect() })
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(input)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+identity!(JobId);
+identity!(WorkerId);

@@ -1,0 +1,8 @@
+//! The pure core: every decision, and nothing that does anything.
+//!
+//! No clock, thread, I/O, lock, log or randomness is in here: time comes in as an argument, ids from
+//! the shell. A test keeps it so.
+
+pub mod retry;
+pub mod state;
+pub mod text;

@@ -1,0 +1,103 @@
+//! The limits a store enforces, and the typed refusals that name them.
+
+use crate::Timestamp;
+use crate::kernel::text::NameFault;
+
+/// Limits on what is stored. All in bytes unless they say otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Bounds {
+    /// A payload. Default 64 KiB.
+    pub payload_bytes_max: usize,
+    /// A wire name. Default 128.
+    pub wire_name_bytes_max: usize,
+    /// A queue name. Default 128.
+    pub queue_bytes_max: usize,
+    /// A tag. Default 128.
+    pub tag_bytes_max: usize,
+    /// Tags of one job. Default 16 tags.
+    pub tags_max: usize,
+    /// An output. Default 64 KiB.
+    pub output_bytes_max: usize,
+    /// A failure detail; a longer one is cut on a character boundary. Default 8 KiB.
+    pub failure_detail_bytes_max: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            payload_bytes_max: 64 * 1024,
+            wire_name_bytes_max: 128,
+            queue_bytes_max: 128,
+            tag_bytes_max: 128,
+            tags_max: 16,
+            output_bytes_max: 64 * 1024,
+            failure_detail_bytes_max: 8 * 1024,
+        }
+    }
+}
+
+/// Why a job was not accepted. Nothing of the call it came in was stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// The payload is larger than the bound.
+    #[error("the payload has {bytes} bytes and the limit is {limit}")]
+    PayloadTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// The wire name cannot be used.
+    #[error("the wire name {name:?} is refused: {fault}")]
+    WireName {
+        /// The name, cut to 64 characters.
+        name: String,
+        /// What is wrong with it.
+        fault: NameFault,
+    },
+    /// The queue name cannot be used.
+    #[error("the queue name {name:?} is refused: {fault}")]
+    QueueName {
+        /// The name, cut to 64 characters.
+        name: String,
+        /// What is wrong with it.
+        fault: NameFault,
+    },
+    /// A tag cannot be used.
+    #[error("the tag {name:?} is refused: {fault}")]
+    Tag {
+        /// The tag, cut to 64 characters.
+        name: String,
+        /// What is wrong with it.
+        fault: NameFault,
+    },
+    /// The job has more tags than the bound.
+    #[error("the job has {count} tags and the limit is {limit}")]
+    TooManyTags {
+        /// How many it has.
+        count: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// The due time is later than any store can hold.
+    #[error("the due time {due} is after {limit}, the latest that can be stored")]
+    DueTooLate {
+        /// The time asked for.
+        due: Timestamp,
+        /// The bound.
+        limit: Timestamp,
+    },
+    /// The payload version is 0 or beyond what is stored as a 31-bit number.
+    #[error("the payload version {version} is not between 1 and {limit}")]
+    Version {
+        /// The version asked for.
+        version: u32,
+        /// The bound.
+        limit: u32,
+    },
+    /// The time limit of an attempt is zero.
+    #[error("the time limit of an attempt is zero")]
+    ZeroTimeout,
+}

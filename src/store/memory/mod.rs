@@ -1,0 +1,3 @@
+//! Memory.
+/// S.
+pub struct MemoryStore;

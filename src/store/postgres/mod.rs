@@ -1,0 +1,3 @@
+//! Postgres.
+/// S.
+pub struct PostgresStore;

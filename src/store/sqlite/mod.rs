@@ -1,0 +1,3 @@
+//! Sqlite.
+/// S.
+pub struct SqliteStore;

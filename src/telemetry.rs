@@ -1,0 +1,215 @@
+//! The log catalogue and the names of metrics, in one place.
+//!
+//! Every line goes to the target [`LOG_TARGET`] and carries its id as the key-value `event_id`. Payloads,
+//! outputs and connection strings are in none of them. Ids, levels and field names are part of the
+//! public face.
+//!
+//! | id | level | what |
+//! |---|---|---|
+//! | 1001 | debug | jobs enqueued |
+//! | 1101 | trace | lease acquired |
+//! | 1102 | debug | attempt started |
+//! | 1103 | debug | attempt ended |
+//! | 1201 | info | attempt failed, will be retried |
+//! | 1202 | warn | lease lost, attempt abandoned |
+//! | 1203 | error | job dead-lettered |
+//! | 1204 | info | lapsed leases settled |
+//! | 1205 | error | job quarantined |
+//! | 1301 | warn | transient store fault: at its beginning, at its end, and once a minute in between |
+//! | 1302 | info | schema migrated |
+//! | 1303 | warn | the store's clock jumped |
+//! | 1601 | warn | invariant tripped outside of a group, degraded |
+//! | 2001 | error, `severity = "critical"` | Worker Group fail-stopped |
+//! | 2003 | warn | invariant tripped in a group, degraded |
+//! | 2005 | warn | shutdown budget exhausted |
+//! | 2006 | warn | a handler ignores its token |
+//! | 2007 | warn | a policy leaves out the queue of a registered job |
+//!
+//! `env_logger` prints key-values only with its `kv` feature.
+
+use crate::invariant::{InvariantAction, InvariantTrigger};
+use crate::{JobId, JobState, Timestamp};
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// The target of every line of this crate.
+pub const LOG_TARGET: &str = "backwave";
+/// Counts violated invariants, by [`TAG_TRIGGER`] and [`TAG_ACTION`].
+pub const METRIC_VIOLATIONS: &str = "backwave.invariant.violations";
+/// Counts halts of pumps, by [`TAG_TRIGGER`] (`unclassified` when no named check raised it).
+pub const METRIC_HALTS: &str = "backwave.group.halts";
+/// The name of the violated check.
+pub const TAG_TRIGGER: &str = "backwave.invariant.trigger";
+/// `Halt` or `Degrade`.
+pub const TAG_ACTION: &str = "backwave.invariant.action";
+/// Stands for a trigger where no named check raised a halt.
+pub const UNCLASSIFIED: &str = "unclassified";
+
+/// Runs the host's code (its logger, its recorder), whose panics must not become ours.
+fn guarded(host: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(host)) {
+        crate::shell::dispose(payload);
+    }
+}
+
+macro_rules! line {
+    ($level:ident, $($rest:tt)+) => {
+        guarded(|| log::$level!(target: LOG_TARGET, $($rest)+))
+    };
+}
+
+pub(crate) fn count_violation(trigger: InvariantTrigger, action: InvariantAction) {
+    #[cfg(feature = "metrics")]
+    guarded(|| {
+        metrics::counter!(METRIC_VIOLATIONS, TAG_TRIGGER => trigger.name(), TAG_ACTION => action.name())
+            .increment(1);
+    });
+    #[cfg(not(feature = "metrics"))]
+    let _ = (trigger, action);
+}
+
+pub(crate) fn count_halt(trigger: &'static str) {
+    #[cfg(feature = "metrics")]
+    guarded(|| metrics::counter!(METRIC_HALTS, TAG_TRIGGER => trigger).increment(1));
+    #[cfg(not(feature = "metrics"))]
+    let _ = trigger;
+}
+
+pub(crate) fn invariant_degraded(trigger: InvariantTrigger, group: Option<&str>, detail: &str) {
+    let name = trigger.name();
+    match group {
+        Some(group) => line!(
+            warn, event_id = 2003, worker_group = group, invariant_trigger = name;
+            "BackWave Worker Group '{group}' tripped invariant '{name}': {detail}. The group keeps running, degraded."
+        ),
+        None => line!(
+            warn, event_id = 1601, invariant_trigger = name;
+            "BackWave invariant '{name}' tripped: {detail}. The operation continues degraded."
+        ),
+    }
+}
+
+pub(crate) fn enqueued(count: usize) {
+    line!(debug, event_id = 1001, count = count; "enqueued {count} job(s)");
+}
+
+pub(crate) fn lease_acquired(group: &str, job: JobId, attempt: u32, expiry: Timestamp) {
+    line!(
+        trace, event_id = 1101, worker_group = group, job_id:% = job, attempt = attempt;
+        "lease on job {job}, attempt {attempt}, acquired until {expiry}"
+    );
+}
+
+pub(crate) fn attempt_started(group: &str, job: JobId, attempt: u32, wire_name: &str) {
+    line!(
+        debug, event_id = 1102, worker_group = group, job_id:% = job, attempt = attempt, wire_name = wire_name;
+        "attempt {attempt} of job {job} ({wire_name}) started"
+    );
+}
+
+pub(crate) fn attempt_ended(group: &str, job: JobId, attempt: u32, state: JobState) {
+    line!(
+        debug, event_id = 1103, worker_group = group, job_id:% = job, attempt = attempt, state:% = state;
+        "attempt {attempt} of job {job} ended, the job is {state}"
+    );
+}
+
+pub(crate) fn will_retry(group: &str, job: JobId, attempt: u32, failures: u32, due: Timestamp) {
+    line!(
+        info, event_id = 1201, worker_group = group, job_id:% = job, attempt = attempt, failures = failures;
+        "attempt {attempt} of job {job} failed ({failures} failures), retry at {due}"
+    );
+}
+
+pub(crate) fn lease_lost(group: &str, job: JobId, attempt: u32, why: &str) {
+    line!(
+        warn, event_id = 1202, worker_group = group, job_id:% = job, attempt = attempt, reason = why;
+        "lease lost, attempt {attempt} of job {job} abandoned: {why}"
+    );
+}
+
+pub(crate) fn dead_lettered(group: &str, job: JobId, attempt: u32, failures: u32, lapsed: bool) {
+    let how = if lapsed { "its lease lapsed" } else { "it failed" };
+    line!(
+        error, event_id = 1203, worker_group = group, job_id:% = job, attempt = attempt, failures = failures;
+        "job {job} dead-lettered after attempt {attempt} ({failures} failures): {how}"
+    );
+}
+
+pub(crate) fn lapsed_settled(group: &str, count: usize) {
+    line!(info, event_id = 1204, worker_group = group, count = count; "{count} lapsed lease(s) settled");
+}
+
+pub(crate) fn quarantined(group: &str, job: JobId, attempt: u32) {
+    line!(
+        error, event_id = 1205, worker_group = group, job_id:% = job, attempt = attempt;
+        "job {job} quarantined at attempt {attempt}: its payload cannot be decoded"
+    );
+}
+
+pub(crate) fn store_fault_began(group: &str, fault: &dyn Display) {
+    line!(warn, event_id = 1301, worker_group = group; "transient store fault, retrying: {fault}");
+}
+
+pub(crate) fn store_fault_lasts(group: &str, count: u64, fault: &dyn Display) {
+    line!(
+        warn, event_id = 1301, worker_group = group, count = count;
+        "transient store faults go on, {count} so far, the last: {fault}"
+    );
+}
+
+pub(crate) fn store_fault_ended(group: &str, count: u64) {
+    line!(
+        warn, event_id = 1301, worker_group = group, count = count;
+        "the store answers again after {count} transient fault(s)"
+    );
+}
+
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres")),
+    expect(dead_code, reason = "only SQL adapters migrate")
+)]
+pub(crate) fn schema_migrated(adapter: &str, from: u32, to: u32) {
+    line!(info, event_id = 1302, adapter = adapter, from = from, to = to; "{adapter} schema migrated from version {from} to {to}");
+}
+
+pub(crate) fn clock_jumped(group: &str, by: Duration, forward: bool) {
+    let direction = if forward { "forward" } else { "back" };
+    let ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+    line!(
+        warn, event_id = 1303, worker_group = group, milliseconds = ms, direction = direction;
+        "the store's clock jumped {direction} by {ms} ms against the monotonic clock"
+    );
+}
+
+pub(crate) fn fail_stopped(group: &str, trigger: &str, fault: &dyn Display) {
+    line!(
+        error, event_id = 2001, severity = "critical", worker_group = group, invariant_trigger = trigger;
+        "BackWave Worker Group '{group}' fail-stopped on an invariant violation ({trigger}); the group is halted. {fault}"
+    );
+}
+
+pub(crate) fn budget_exhausted(group: &str, jobs: &[JobId]) {
+    let count = jobs.len();
+    let names = jobs.iter().take(20).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    line!(
+        warn, event_id = 2005, worker_group = group, count = count, job_ids = names.as_str();
+        "shutdown budget exhausted, {count} handler(s) still running: {names}"
+    );
+}
+
+pub(crate) fn token_ignored(group: &str, job: JobId, attempt: u32, age: Duration) {
+    let seconds = age.as_secs();
+    line!(
+        warn, event_id = 2006, worker_group = group, job_id:% = job, attempt = attempt, seconds = seconds;
+        "the handler of job {job}, attempt {attempt}, has ignored its token for {seconds} s"
+    );
+}
+
+pub(crate) fn queue_left_out(group: &str, queue: &str, wire_name: &str) {
+    line!(
+        warn, event_id = 2007, worker_group = group, queue = queue, wire_name = wire_name;
+        "the dispatch policy of group '{group}' leaves out queue '{queue}' of the registered job '{wire_name}'"
+    );
+}
