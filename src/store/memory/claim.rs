@@ -1,0 +1,153 @@
+//! Taking due jobs.
+
+use super::index::{Accepted, Merged};
+use super::state::{Change, Job, Life, State, Trouble};
+use crate::invariant::InvariantTrigger;
+use crate::store::{Claim, Claimed, ClaimedJob, QueueQuota};
+use crate::{JobId, JobState, Timestamp};
+use std::collections::BTreeMap;
+
+/// What a claim will take.
+pub(super) struct Picked {
+    jobs: Vec<(JobId, Life)>,
+    withheld: bool,
+    next_due: Option<Timestamp>,
+}
+
+/// Decides what `claim` takes at `now`.
+pub(super) fn plan(state: &State, claim: &Claim<'_>, now: Timestamp) -> Result<Picked, Trouble> {
+    let mut picker = Picker::new(state, claim, now);
+    let total = claim.total as usize;
+    if total > 0 {
+        picker.pass(|quota| quota.quota as usize)?;
+        if claim.spill {
+            picker.pass(|_| total)?;
+        }
+    }
+    Ok(picker.finish())
+}
+
+/// Writes what was decided, and answers with what the jobs are now.
+pub(super) fn apply(state: &mut State, picked: Picked, now: Timestamp) -> Result<Claimed, Trouble> {
+    let mut jobs = Vec::with_capacity(picked.jobs.len());
+    for (id, life) in picked.jobs {
+        let (_, before) = state.apply(id, Change::to(life))?;
+        jobs.push(handed_out(state, id, before)?);
+    }
+    Ok(Claimed::new(jobs, now).withheld(picked.withheld).next_due(picked.next_due))
+}
+
+struct Picker<'a> {
+    state: &'a State,
+    claim: &'a Claim<'a>,
+    now: Timestamp,
+    /// Of each planned queue that has lanes, what was not taken yet. A queue that is planned twice, and
+    /// the second pass, go on where the last visit ended.
+    queues: BTreeMap<usize, Merged<'a>>,
+    picked: Vec<(JobId, Life)>,
+    bytes: u64,
+    /// A job did not fit into the byte bound: the claim ends there, so that what is taken is a
+    /// beginning of the order and no large job is overtaken for ever.
+    full: bool,
+}
+
+impl<'a> Picker<'a> {
+    fn new(state: &'a State, claim: &'a Claim<'a>, now: Timestamp) -> Self {
+        let accepted = Accepted::new(claim.accepts);
+        let numbers = claim.plan.iter().filter_map(|quota| state.index.queue(&quota.queue));
+        let queues = numbers.map(|number| (number, state.index.waiting(number, &accepted)));
+        Self {
+            state,
+            claim,
+            now,
+            queues: queues.collect(),
+            picked: Vec::new(),
+            bytes: 0,
+            full: false,
+        }
+    }
+
+    /// Visits the queues in order of the plan, taking at most `quota` from each.
+    fn pass(&mut self, quota: impl Fn(&QueueQuota) -> usize) -> Result<(), Trouble> {
+        for planned in self.claim.plan {
+            let room = (self.claim.total as usize).saturating_sub(self.picked.len());
+            self.take(planned, room.min(quota(planned)))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, planned: &QueueQuota, count: usize) -> Result<(), Trouble> {
+        let number = self.state.index.queue(&planned.queue);
+        let Some(waiting) = number.and_then(|number| self.queues.get_mut(&number)) else {
+            return Ok(());
+        };
+        for _ in 0..count {
+            let Some((_, id)) = waiting.peek().filter(|(due, _)| *due <= self.now) else {
+                break;
+            };
+            let job = eligible(self.state, id)?;
+            let bytes = self.bytes.saturating_add(job.payload.as_bytes().len() as u64);
+            self.full |= !self.picked.is_empty() && bytes > self.claim.bytes_max;
+            if self.full {
+                break;
+            }
+            self.bytes = bytes;
+            self.picked.push((id, leased(job.life, self.claim, self.now)));
+            waiting.next();
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Picked {
+        let short = self.picked.len() < self.claim.total as usize;
+        let next = self.queues.values().filter_map(|waiting| Some(waiting.peek()?.0)).min();
+        Picked { jobs: self.picked, withheld: self.full, next_due: next.filter(|_| short) }
+    }
+}
+
+/// The job that the index of waiting jobs names, which must be waiting.
+fn eligible(state: &State, id: JobId) -> Result<&Job, Trouble> {
+    let job = state.indexed(id)?;
+    let found = job.life.state;
+    if found == JobState::Scheduled {
+        return Ok(job);
+    }
+    let trigger = if found.is_terminal() {
+        InvariantTrigger::ClaimedJobTerminal
+    } else {
+        InvariantTrigger::ClaimedRowNotEligible
+    };
+    Err(Trouble::Breach(trigger, format!("job {id} is indexed as waiting and is {found}")))
+}
+
+fn leased(life: Life, claim: &Claim<'_>, now: Timestamp) -> Life {
+    Life {
+        state: JobState::Leased,
+        attempt: life.attempt.saturating_add(1),
+        hold: Some((claim.worker, now + claim.lease)),
+        ..life
+    }
+}
+
+/// A job as the write left it.
+fn handed_out(state: &State, id: JobId, before: Life) -> Result<ClaimedJob, Trouble> {
+    let job = state.indexed(id)?;
+    let name = state.index.name(job.place);
+    Ok(ClaimedJob {
+        id,
+        attempt: job.life.attempt,
+        failures: job.life.failures,
+        wire_name: name.wire_name.to_owned(),
+        version: name.version,
+        queue: name.queue.to_owned(),
+        payload: job.payload.clone(),
+        due_at: job.life.due_at,
+        retry: job.retry,
+        timeout: job.timeout,
+        tags: job.tags.clone(),
+        state_before: before.state,
+        state: job.life.state,
+        owner: job.life.hold.map(|(owner, _)| owner),
+        expiry: job.life.hold.map_or(Timestamp::MIN, |(_, expiry)| expiry),
+    })
+}

@@ -1,0 +1,241 @@
+//! The ways in: where a job is found by what it is, not by looking at all of them.
+//!
+//! A job has a [`Place`] for life: its queue, and in there the lane of its wire name and version. A
+//! claim merges the lanes it accepts, so that jobs which it does not accept cost it nothing. A
+//! job is in exactly one index by its state: in its lane while it is Scheduled, in its queue's leased
+//! set and its holder's while it is Leased, in none otherwise.
+
+use super::state::Life;
+use crate::store::{Accepts, QueueCount};
+use crate::{JobId, JobState, Timestamp, WorkerId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_set};
+
+type Ordered = BTreeSet<(Timestamp, JobId)>;
+
+#[derive(Default)]
+pub(super) struct Index {
+    by_name: BTreeMap<String, usize>,
+    /// Places are numbers into this list and into each queue's lanes; none is ever taken out.
+    queues: Vec<Queue>,
+    held: BTreeMap<WorkerId, BTreeSet<JobId>>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    queue: usize,
+    lane: usize,
+}
+
+/// What a place stands for.
+pub(super) struct PlaceName<'a> {
+    pub(super) queue: &'a str,
+    pub(super) wire_name: &'a str,
+    pub(super) version: u32,
+}
+
+struct Queue {
+    name: String,
+    by_name: BTreeMap<String, BTreeMap<u32, usize>>,
+    lanes: Vec<Lane>,
+    /// By expiry.
+    leased: Ordered,
+    /// How many jobs are in each state, by its code.
+    counts: [u64; JobState::ALL.len()],
+}
+
+struct Lane {
+    wire_name: String,
+    version: u32,
+    /// By due time.
+    waiting: Ordered,
+}
+
+impl Index {
+    /// The place of a queue, wire name and version, made where there is none yet.
+    pub(super) fn place(&mut self, queue: &str, wire_name: &str, version: u32) -> Place {
+        let number = match self.by_name.get(queue) {
+            Some(number) => *number,
+            None => self.add_queue(queue),
+        };
+        Place { queue: number, lane: self.queues[number].lane(wire_name, version) }
+    }
+
+    fn add_queue(&mut self, name: &str) -> usize {
+        let number = self.queues.len();
+        self.queues.push(Queue {
+            name: name.to_owned(),
+            by_name: BTreeMap::new(),
+            lanes: Vec::new(),
+            leased: Ordered::new(),
+            counts: [0; JobState::ALL.len()],
+        });
+        self.by_name.insert(name.to_owned(), number);
+        number
+    }
+
+    /// What `place` stands for.
+    pub(super) fn name(&self, place: Place) -> PlaceName<'_> {
+        let queue = &self.queues[place.queue];
+        let lane = &queue.lanes[place.lane];
+        PlaceName { queue: &queue.name, wire_name: &lane.wire_name, version: lane.version }
+    }
+
+    /// Enters a job by the life it has now. Whether exactly that was new everywhere.
+    #[must_use]
+    pub(super) fn enter(&mut self, place: Place, id: JobId, life: &Life) -> bool {
+        let queue = &mut self.queues[place.queue];
+        queue.counts[slot(life.state)] += 1;
+        match (life.state, life.hold) {
+            (JobState::Scheduled, None) => {
+                queue.lanes[place.lane].waiting.insert((life.due_at, id))
+            }
+            (JobState::Leased, Some((owner, expiry))) => {
+                queue.leased.insert((expiry, id)) & self.held.entry(owner).or_default().insert(id)
+            }
+            (JobState::Scheduled | JobState::Leased, _) => false,
+            (_, hold) => hold.is_none(),
+        }
+    }
+
+    /// Takes a job out by the life it had. Whether exactly that was there everywhere.
+    #[must_use]
+    pub(super) fn leave(&mut self, place: Place, id: JobId, life: &Life) -> bool {
+        let queue = &mut self.queues[place.queue];
+        let count = &mut queue.counts[slot(life.state)];
+        let Some(fewer) = count.checked_sub(1) else {
+            return false;
+        };
+        *count = fewer;
+        match (life.state, life.hold) {
+            (JobState::Scheduled, None) => {
+                queue.lanes[place.lane].waiting.remove(&(life.due_at, id))
+            }
+            (JobState::Leased, Some((owner, expiry))) => {
+                queue.leased.remove(&(expiry, id)) & self.release(owner, id)
+            }
+            (JobState::Scheduled | JobState::Leased, _) => false,
+            (_, hold) => hold.is_none(),
+        }
+    }
+
+    fn release(&mut self, owner: WorkerId, id: JobId) -> bool {
+        let Some(jobs) = self.held.get_mut(&owner) else {
+            return false;
+        };
+        let removed = jobs.remove(&id);
+        // Worker ids are not used again: an empty set would stay for ever.
+        if jobs.is_empty() {
+            self.held.remove(&owner);
+        }
+        removed
+    }
+
+    /// The number of a queue, if it ever had a job.
+    pub(super) fn queue(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The waiting jobs of a queue that `accepts` lets through, in order of (due, id).
+    pub(super) fn waiting<'a>(&'a self, queue: usize, accepts: &Accepted<'_>) -> Merged<'a> {
+        let queue = &self.queues[queue];
+        let lanes =
+            accepts.0.iter().filter_map(|(name, max)| Some((queue.by_name.get(*name)?, max)));
+        let lanes = lanes.flat_map(|(versions, max)| versions.range(..=max));
+        Merged::new(lanes.map(|(_, lane)| queue.lanes[*lane].waiting.iter()))
+    }
+
+    /// The leased jobs of these queues, in order of (expiry, id).
+    pub(super) fn leased(&self, queues: &[String]) -> Merged<'_> {
+        let numbers: BTreeSet<_> = queues.iter().filter_map(|name| self.queue(name)).collect();
+        Merged::new(numbers.into_iter().map(|number| self.queues[number].leased.iter()))
+    }
+
+    /// The jobs leased to a worker, ascending.
+    pub(super) fn held(&self, worker: WorkerId) -> impl Iterator<Item = JobId> + '_ {
+        self.held.get(&worker).into_iter().flatten().copied()
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_no_holder(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// How many jobs each queue has in each state.
+    pub(super) fn counts(&self) -> Vec<QueueCount> {
+        let queues = self.by_name.values().map(|number| &self.queues[*number]);
+        let counts = queues.flat_map(|queue| {
+            let counts = JobState::ALL.into_iter().map(|state| (state, queue.counts[slot(state)]));
+            counts
+                .filter(|(_, count)| *count > 0)
+                .map(|(state, count)| QueueCount::new(queue.name.clone(), state, count))
+        });
+        counts.collect()
+    }
+}
+
+impl Queue {
+    fn lane(&mut self, wire_name: &str, version: u32) -> usize {
+        let known = self.by_name.get(wire_name).and_then(|versions| versions.get(&version));
+        if let Some(number) = known {
+            return *number;
+        }
+        let number = self.lanes.len();
+        self.lanes.push(Lane { wire_name: wire_name.to_owned(), version, waiting: Ordered::new() });
+        self.by_name.entry(wire_name.to_owned()).or_default().insert(version, number);
+        number
+    }
+}
+
+/// What a claim accepts: per wire name, the highest version. A name given twice counts once, or its
+/// lane would be merged with itself.
+pub(super) struct Accepted<'a>(BTreeMap<&'a str, u32>);
+
+impl<'a> Accepted<'a> {
+    pub(super) fn new(accepts: &'a [Accepts]) -> Self {
+        let mut highest = BTreeMap::new();
+        for accept in accepts {
+            let version = highest.entry(accept.wire_name.as_str()).or_insert(accept.version_max);
+            *version = accept.version_max.max(*version);
+        }
+        Self(highest)
+    }
+}
+
+/// Several ordered sets, read as one.
+pub(super) struct Merged<'a> {
+    sources: Vec<btree_set::Iter<'a, (Timestamp, JobId)>>,
+    heads: BinaryHeap<Reverse<((Timestamp, JobId), usize)>>,
+}
+
+impl<'a> Merged<'a> {
+    fn new(sources: impl Iterator<Item = btree_set::Iter<'a, (Timestamp, JobId)>>) -> Self {
+        let mut sources: Vec<_> = sources.collect();
+        let heads = sources.iter_mut().enumerate();
+        let heads = heads.filter_map(|(number, source)| Some(Reverse((*source.next()?, number))));
+        Self { heads: heads.collect(), sources }
+    }
+
+    /// The first that was not taken.
+    pub(super) fn peek(&self) -> Option<(Timestamp, JobId)> {
+        self.heads.peek().map(|Reverse((head, _))| *head)
+    }
+}
+
+impl Iterator for Merged<'_> {
+    type Item = (Timestamp, JobId);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut top = self.heads.peek_mut()?;
+        let Reverse((head, number)) = *top;
+        match self.sources[number].next() {
+            Some(next) => *top = Reverse((*next, number)),
+            None => drop(std::collections::binary_heap::PeekMut::pop(top)),
+        }
+        Some(head)
+    }
+}
+
+const fn slot(state: JobState) -> usize {
+    state.code() as usize
+}

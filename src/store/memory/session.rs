@@ -1,0 +1,184 @@
+//! The contract's operations, each a plan and its application.
+
+use super::state::{Change, State, Trouble};
+use super::{MemoryStore, claim, settle};
+use crate::store::{
+    CancelAnswer, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, JobRecord, JobRow,
+    Jobs, Lapsed, LapsedJob, LeaseRef, Operations, OutcomeRow, QueueCount, Reads, Renewal,
+    Reported, RequeueAnswer, StoreError, check_rows,
+};
+use crate::{JobId, JobState, Timestamp, WorkerId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A handle: the store has no connections.
+pub(super) struct MemorySession(MemoryStore);
+
+impl MemorySession {
+    pub(super) const fn new(store: MemoryStore) -> Self {
+        Self(store)
+    }
+}
+
+impl Jobs for MemorySession {
+    fn enqueue(&mut self, rows: &[JobRow]) -> Result<EnqueueAnswer, StoreError> {
+        let bounds = &self.0.0.bounds;
+        self.0.write(
+            |state, now| Ok(check_rows(rows, bounds, now).map(|()| novelty(state, rows))),
+            |state, planned, now| match planned {
+                Ok(is_new) => {
+                    let new = rows.iter().zip(&is_new).filter(|(_, is_new)| **is_new);
+                    new.map(|(row, _)| row).try_for_each(|row| state.insert(row, now))?;
+                    Ok(EnqueueAnswer::Accepted { is_new, store_time: now })
+                }
+                Err((index, reason)) => Ok(EnqueueAnswer::Rejected { index, reason }),
+            },
+        )
+    }
+
+    fn claim(&mut self, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
+        self.0.write(|state, now| claim::plan(state, claim, now), claim::apply)
+    }
+
+    fn report(&mut self, rows: &[OutcomeRow]) -> Result<Reported, StoreError> {
+        self.0.write(
+            |state, now| Ok(settle::report(state, rows, now)),
+            |state, (changes, answers), now| {
+                state.apply_all(changes)?;
+                Ok(Reported::new(answers, now))
+            },
+        )
+    }
+
+    /// The claim is planned over what the report has written, so that it can take what the report
+    /// made due. It cannot be refused but by a violated invariant, after which the store is
+    /// [`Corrupt`](super::Corrupt) and nobody can meet half an exchange.
+    fn exchange(
+        &mut self,
+        rows: &[OutcomeRow],
+        claim: &Claim<'_>,
+    ) -> Result<Exchanged, StoreError> {
+        self.0.write(
+            |state, now| Ok(settle::report(state, rows, now)),
+            |state, (changes, answers), now| {
+                state.apply_all(changes)?;
+                let picked = claim::plan(state, claim, now)?;
+                let claimed = claim::apply(state, picked, now)?;
+                Ok(Exchanged::new(Reported::new(answers, now), claimed))
+            },
+        )
+    }
+
+    fn renew(
+        &mut self,
+        worker: WorkerId,
+        rows: &[LeaseRef],
+        lease: Duration,
+    ) -> Result<Renewal, StoreError> {
+        self.0.write(
+            |state, now| Ok(settle::renew(state, worker, rows, lease, now)),
+            |state, (changes, answers), now| {
+                state.apply_all(changes)?;
+                Ok(Renewal::new(answers, now))
+            },
+        )
+    }
+
+    fn find_lapsed(&mut self, queues: &[String], max: u32) -> Result<Lapsed, StoreError> {
+        self.0.read(|state, now| {
+            let dead = state.index.leased(queues).take_while(|(expiry, _)| *expiry <= now);
+            let jobs = dead.take(max as usize).map(|(expiry, id)| lapsed(state, id, expiry));
+            Ok(Lapsed::new(jobs.collect::<Result<_, _>>()?, now))
+        })
+    }
+
+    fn held_by(&mut self, worker: WorkerId) -> Result<Held, StoreError> {
+        self.0.read(|state, now| {
+            let leases = state.index.held(worker).map(|id| {
+                let life = state.indexed(id)?.life;
+                let expiry = life.hold.map_or(Timestamp::MIN, |(_, expiry)| expiry);
+                Ok((LeaseRef { job: id, attempt: life.attempt }, expiry))
+            });
+            Ok(Held::new(leases.collect::<Result<_, Trouble>>()?, now))
+        })
+    }
+
+    fn hand_back(&mut self, worker: WorkerId, rows: &[LeaseRef]) -> Result<HandedBack, StoreError> {
+        self.0.write(
+            |state, now| Ok(settle::hand_back(state, worker, rows, now)),
+            |state, (changes, answers), now| {
+                state.apply_all(changes)?;
+                Ok(HandedBack::new(answers, now))
+            },
+        )
+    }
+
+    fn now(&mut self) -> Result<Timestamp, StoreError> {
+        self.0.read(|_, now| Ok(now))
+    }
+}
+
+impl Operations for MemorySession {
+    fn request_cancel(&mut self, job: JobId) -> Result<CancelAnswer, StoreError> {
+        self.0.write(
+            |state, now| Ok(settle::request_cancel(state, job, now)),
+            |state, planned, _| apply_one(state, job, planned),
+        )
+    }
+
+    fn requeue(&mut self, job: JobId) -> Result<RequeueAnswer, StoreError> {
+        self.0.write(
+            |state, now| Ok(settle::requeue(state, job, now)),
+            |state, planned, _| apply_one(state, job, planned),
+        )
+    }
+}
+
+impl Reads for MemorySession {
+    fn job(&mut self, job: JobId) -> Result<Option<JobRecord>, StoreError> {
+        self.0.read(|state, _| Ok(state.record(job)))
+    }
+
+    fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
+        self.0.read(|state, _| Ok(state.index.counts()))
+    }
+}
+
+/// Per row, whether its id is neither stored nor given by an earlier row of the call.
+fn novelty(state: &State, rows: &[JobRow]) -> Vec<bool> {
+    let mut given = BTreeSet::new();
+    rows.iter().map(|row| !state.jobs.contains_key(&row.id) && given.insert(row.id)).collect()
+}
+
+fn apply_one<A>(
+    state: &mut State,
+    job: JobId,
+    (change, answer): (Option<Change>, A),
+) -> Result<A, Trouble> {
+    state.apply_all(change.map(|change| (job, change)))?;
+    Ok(answer)
+}
+
+fn lapsed(state: &State, id: JobId, expiry: Timestamp) -> Result<LapsedJob, Trouble> {
+    let job = state.indexed(id)?;
+    let name = state.index.name(job.place);
+    let owner = match (job.life.state, job.life.hold) {
+        (JobState::Leased, Some((owner, _))) => owner,
+        (found, _) => return Err(not_leased(id, found)),
+    };
+    Ok(LapsedJob {
+        id,
+        attempt: job.life.attempt,
+        owner,
+        expiry,
+        failures: job.life.failures,
+        retry: job.retry,
+        wire_name: name.wire_name.to_owned(),
+        queue: name.queue.to_owned(),
+    })
+}
+
+fn not_leased(id: JobId, found: JobState) -> Trouble {
+    let trigger = crate::invariant::InvariantTrigger::GuaranteedRowAbsent;
+    Trouble::Breach(trigger, format!("job {id} is indexed as leased and is {found}"))
+}

@@ -1,0 +1,171 @@
+//! What only this room can be made to do: meet a state that contradicts itself.
+
+use super::state::{Change, Trouble};
+use super::{Corrupt, MemoryStore};
+use crate::invariant::InvariantTrigger;
+use crate::store::{
+    Accepts, Bounds, Claim, Claimed, EnqueueAnswer, FaultClass, JobRow, QueueQuota,
+};
+use crate::store::{
+    LeaseRef, Outcome, OutcomeRow, Receipt, Rejection, Store, StoreError, classify,
+};
+use crate::{JobId, JobState, Timestamp, WorkerId};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+
+fn store() -> MemoryStore {
+    MemoryStore::with_clock(|| NOW)
+}
+
+fn add(store: &MemoryStore) -> JobId {
+    let row = JobRow::new(JobId::new(), "work");
+    store.open_session().unwrap().enqueue(std::slice::from_ref(&row)).unwrap();
+    row.id
+}
+
+fn claim(store: &MemoryStore) -> Result<Claimed, StoreError> {
+    let plan = [QueueQuota { queue: "default".to_owned(), quota: 10 }];
+    let accepts = [Accepts { wire_name: "work".to_owned(), version_max: 1 }];
+    let claim = Claim::new(WorkerId::new(), 10, &plan, &accepts, Duration::from_secs(30));
+    store.open_session().unwrap().claim(&claim)
+}
+
+/// Gives a job another state without telling the indexes.
+fn tamper(store: &MemoryStore, job: JobId, state: JobState) {
+    store
+        .0
+        .state
+        .lock()
+        .change(|all| {
+            all.jobs.get_mut(&job).unwrap().life.state = state;
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn assert_corrupt(store: &MemoryStore) {
+    let error = store.open_session().unwrap().now().unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&Corrupt));
+    assert_eq!(classify(&error, store.fault_classifier()), FaultClass::Fatal);
+}
+
+#[test]
+fn a_panic_while_a_change_is_written_leaves_the_store_corrupt_for_every_clone() {
+    let store = store();
+    add(&store);
+    let clone = store.clone();
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        store.write(|_, _| Ok(()), |_, (), _| -> Result<(), Trouble> { panic!("cut short") })
+    }));
+    assert!(caught.is_err());
+    assert_corrupt(&store);
+    assert_corrupt(&clone);
+    assert_eq!(claim(&store).unwrap_err().downcast_ref(), Some(&Corrupt));
+}
+
+#[test]
+fn a_panic_while_a_change_is_planned_leaves_the_store_as_it_was() {
+    let store = store();
+    let job = add(&store);
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        store.write(
+            |_, _| -> Result<(), Trouble> { panic!("nothing was written") },
+            |_, (), _| Ok(()),
+        )
+    }));
+    assert!(caught.is_err());
+    assert_eq!(claim(&store).unwrap().jobs[0].id, job);
+}
+
+#[test]
+fn a_leased_job_that_is_indexed_as_waiting_is_not_eligible() {
+    let store = store();
+    let job = add(&store);
+    tamper(&store, job, JobState::Leased);
+    let error = claim(&store).unwrap_err();
+    assert_eq!(error.trigger(), Some(InvariantTrigger::ClaimedRowNotEligible));
+    // It was found by planning: nothing was written, and the rest of the store goes on.
+    add(&store);
+}
+
+#[test]
+fn a_terminal_job_that_is_indexed_as_waiting_is_not_handed_out() {
+    let store = store();
+    let job = add(&store);
+    tamper(&store, job, JobState::Succeeded);
+    let error = claim(&store).unwrap_err();
+    assert_eq!(error.trigger(), Some(InvariantTrigger::ClaimedJobTerminal));
+}
+
+#[test]
+fn an_index_entry_without_its_job_is_a_guaranteed_row_absent() {
+    let store = store();
+    let job = add(&store);
+    store.0.state.lock().change(|all| Ok(all.jobs.remove(&job))).unwrap();
+    let error = claim(&store).unwrap_err();
+    assert_eq!(error.trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
+}
+
+#[test]
+fn a_write_that_misses_an_index_entry_is_noticed_and_the_store_is_corrupt_afterwards() {
+    let store = store();
+    let job = add(&store);
+    let held = claim(&store).unwrap().jobs.remove(0);
+    let owner = held.owner.unwrap();
+    store
+        .0
+        .state
+        .lock()
+        .change(|all| {
+            let job = &all.jobs[&job];
+            assert!(all.index.leave(job.place, held.id, &job.life));
+            Ok(())
+        })
+        .unwrap();
+    let receipt = Receipt { pump: owner, sequence: 1 };
+    let row = OutcomeRow::new(job, 1, owner, receipt, Outcome::Succeeded);
+    let error = store.open_session().unwrap().report(&[row]).unwrap_err();
+    assert_eq!(error.trigger(), Some(InvariantTrigger::UnexpectedAffectedRowCount));
+    assert_corrupt(&store);
+}
+
+#[test]
+fn a_write_to_a_job_that_is_not_there_is_noticed() {
+    let store = store();
+    let job = add(&store);
+    let answer = store.write(
+        |state, _| Ok(state.life(job)),
+        |state, life, _| {
+            state.jobs.remove(&job);
+            state.apply(job, Change::to(life.unwrap())).map(drop)
+        },
+    );
+    assert_eq!(answer.unwrap_err().trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
+}
+
+#[test]
+fn a_worker_that_holds_nothing_leaves_nothing_behind() {
+    let store = store();
+    add(&store);
+    let held = claim(&store).unwrap().jobs.remove(0);
+    let owner = held.owner.unwrap();
+    let lease = LeaseRef { job: held.id, attempt: held.attempt };
+    let mut session = store.open_session().unwrap();
+    assert_eq!(session.hand_back(owner, &[lease]).unwrap().rows, [true]);
+    assert!(session.held_by(owner).unwrap().leases.is_empty());
+    assert!(store.0.state.lock().intact().unwrap().index.has_no_holder());
+}
+
+#[test]
+fn the_bounds_given_are_the_bounds_enforced() {
+    let mut bounds = Bounds::default();
+    bounds.payload_bytes_max = 1;
+    let store = MemoryStore::builder().clock(|| NOW).bounds(bounds.clone()).build();
+    assert_eq!(*store.bounds(), bounds);
+    let row = JobRow::new(JobId::new(), "work");
+    let answer = store.open_session().unwrap().enqueue(&[row]).unwrap();
+    let reason = Rejection::PayloadTooLarge { bytes: 2, limit: 1 };
+    assert_eq!(answer, EnqueueAnswer::Rejected { index: 0, reason });
+}
