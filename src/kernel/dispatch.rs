@@ -92,7 +92,9 @@ impl Dispatcher {
         }
         self.share(total);
         let mut order: Vec<&Lane> = self.lanes.iter().collect();
-        order.sort_by_key(|lane| (std::cmp::Reverse(lane.quota > 0), std::cmp::Reverse(lane.credit)));
+        order.sort_by_key(|lane| {
+            (std::cmp::Reverse(lane.quota > 0), std::cmp::Reverse(lane.credit))
+        });
         order
             .into_iter()
             .map(|lane| QueueQuota { queue: lane.queue.clone(), quota: lane.quota })
@@ -155,7 +157,10 @@ mod tests {
     fn a_strict_plan_asks_every_queue_for_all_in_order() {
         let mut dispatcher = Dispatcher::new(&DispatchPolicy::strict(["a", "b"]));
         let plan = dispatcher.plan(7);
-        assert_eq!(plan.iter().map(|q| (q.queue.as_str(), q.quota)).collect::<Vec<_>>(), [("a", 7), ("b", 7)]);
+        assert_eq!(
+            plan.iter().map(|q| (q.queue.as_str(), q.quota)).collect::<Vec<_>>(),
+            [("a", 7), ("b", 7)]
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! No clock, thread, I/O, lock, log or randomness is in here: time comes in as an argument, ids from
 //! the shell. A test keeps it so.
 
+pub(crate) mod dispatch;
+pub(crate) mod driver;
 pub mod retry;
 pub mod state;
 pub mod text;

@@ -15,7 +15,7 @@ impl Driver {
     }
 
     /// Whether a claim may be made at all.
-    pub(super) fn may_claim(&self, _now: Timestamp) -> bool {
+    pub(super) fn may_claim(&self) -> bool {
         self.stopping.is_none()
             && self.asked.is_none()
             && !self.outcomes.is_under_way()
@@ -24,7 +24,7 @@ impl Driver {
     }
 
     fn wants_claim(&self, now: Timestamp) -> bool {
-        self.may_claim(now) && self.pace.claim_at().is_some_and(|at| at <= now)
+        self.may_claim() && self.pace.claim_at().is_some_and(|at| at <= now)
     }
 
     /// The next report, claim or exchange, if one is due. At most one of them is under way.
@@ -61,7 +61,11 @@ impl Driver {
         }
     }
 
-    pub(super) fn on_claimed(&mut self, claimed: Claimed, now: Timestamp) -> Result<(), InvariantViolation> {
+    pub(super) fn on_claimed(
+        &mut self,
+        claimed: Claimed,
+        now: Timestamp,
+    ) -> Result<(), InvariantViolation> {
         let asked = self.asked.take().unwrap_or(0);
         self.check_claimed(&claimed, asked)?;
         let count = claimed.jobs.len() as u32;
@@ -94,7 +98,10 @@ impl Driver {
         }
         if state != JobState::Leased || job.owner != Some(self.config.worker) {
             let owner = job.owner.map_or_else(|| "nobody".to_owned(), |owner| owner.to_string());
-            let message = format!("job {id}, claimed by {}, is {state} and held by {owner}", self.config.worker);
+            let message = format!(
+                "job {id}, claimed by {}, is {state} and held by {owner}",
+                self.config.worker
+            );
             return Err(halt(InvariantTrigger::ClaimedRowNotLeasedToWorker, message));
         }
         let attempt = job.attempt;
@@ -114,7 +121,7 @@ impl Driver {
     fn take_on(&mut self, job: ClaimedJob, now: Timestamp) {
         let lease = LeaseRef { job: job.id, attempt: job.attempt };
         if self.stopping.is_some() {
-            self.hand_backs.add(lease);
+            self.give_back(lease);
             return;
         }
         if job.expiry <= now {
@@ -149,16 +156,20 @@ impl Driver {
     }
 
     pub(super) fn on_started(&mut self, id: ExecutionId, now: Timestamp) {
-        if let Some(execution) = self.executions.get_mut(&id) {
-            execution.times_out_at = execution.timeout.map(|timeout| now + timeout);
+        let Some(execution) = self.executions.get_mut(&id) else { return };
+        if let Some(timeout) = execution.timeout {
+            execution.times_out_at = Some(now + timeout);
+            self.time_outs.insert((now + timeout, id));
         }
     }
 
     /// Asks the attempts to end whose time limit has passed.
     pub(super) fn fire_time_outs(&mut self, now: Timestamp) {
-        let over = |execution: &Execution| execution.fires_at().is_some_and(|at| at <= now);
-        // Nearly always none: looked for without an allocation.
-        while let Some(id) = self.executions.iter().find(|(_, execution)| over(execution)).map(|(id, _)| *id) {
+        while let Some((at, id)) = self.time_outs.first().copied() {
+            if at > now {
+                return;
+            }
+            self.time_outs.remove(&(at, id));
             self.fire(id, CancelReason::TimedOut, now);
         }
     }

@@ -49,17 +49,53 @@ pub(crate) enum Command {
 /// A fact for the log, told after it has become one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Note {
-    LeaseAcquired { job: JobId, attempt: u32, expiry: Timestamp },
-    AttemptEnded { job: JobId, attempt: u32, state: JobState },
-    WillRetry { job: JobId, attempt: u32, failures: u32, due: Timestamp },
-    DeadLettered { job: JobId, attempt: u32, failures: u32, lapsed: bool },
-    Quarantined { job: JobId, attempt: u32 },
-    LeaseLost { job: JobId, attempt: u32, why: Lost },
-    LapsedSettled { count: usize },
-    TokenIgnored { job: JobId, attempt: u32, age: Duration },
-    BudgetExhausted { jobs: Vec<JobId> },
+    LeaseAcquired {
+        job: JobId,
+        attempt: u32,
+        expiry: Timestamp,
+    },
+    AttemptEnded {
+        job: JobId,
+        attempt: u32,
+        state: JobState,
+    },
+    WillRetry {
+        job: JobId,
+        attempt: u32,
+        failures: u32,
+        due: Timestamp,
+    },
+    DeadLettered {
+        job: JobId,
+        attempt: u32,
+        failures: u32,
+        lapsed: bool,
+    },
+    Quarantined {
+        job: JobId,
+        attempt: u32,
+    },
+    LeaseLost {
+        job: JobId,
+        attempt: u32,
+        why: Lost,
+    },
+    LapsedSettled {
+        count: usize,
+    },
+    TokenIgnored {
+        job: JobId,
+        attempt: u32,
+        age: Duration,
+    },
+    BudgetExhausted {
+        jobs: Vec<JobId>,
+    },
     /// An invariant that degrades.
-    Degraded { trigger: InvariantTrigger, detail: String },
+    Degraded {
+        trigger: InvariantTrigger,
+        detail: String,
+    },
 }
 
 /// How an attempt came to be abandoned.
@@ -85,7 +121,9 @@ impl Lost {
             Self::Refused(StaleReason::Reaped) => "another node had settled the attempt",
             Self::Refused(StaleReason::Revoked) => "an operator had revoked it",
             Self::Refused(StaleReason::Gone) => "the job does not exist any more",
-            Self::Refused(StaleReason::Unknown) => "the outcome was refused without a reason in the record",
+            Self::Refused(StaleReason::Unknown) => {
+                "the outcome was refused without a reason in the record"
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Keeping leases, settling dead ones, and giving leases back.
 
 use super::command::{Command, Lost};
-use super::{Driver, ExecutionId, ExecutionOrOutcome, LAPSED_PAGE};
+use super::{Driver, ExecutionId, LAPSED_PAGE, Renewal};
 use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
 use crate::store::{LapsedJob, LeaseRef, Renewed};
 use crate::{CancelReason, Timestamp};
@@ -138,40 +138,42 @@ impl Driver {
         self.hand_backs.ask_while_in_doubt(now);
         self.lose_expired(now);
         self.replace_stuck(now);
-        if self.renewing.is_none() {
-            self.renewing = Some(Vec::new());
+        if matches!(self.renewal, Renewal::Idle) {
+            self.renewal = Renewal::Due;
         }
     }
 
     /// The leases of the heartbeat that is due, if one is.
     pub(super) fn take_renewal(&mut self) -> Option<Vec<LeaseRef>> {
-        let targets = self.renewing.as_mut().filter(|targets| targets.is_empty())?;
-        let mut leases = Vec::new();
-        for (id, execution) in self.executions.iter().filter(|(_, execution)| !execution.abandoned) {
-            targets.push(ExecutionOrOutcome::Execution(*id));
-            leases.push(execution.lease);
-        }
-        for lease in self.outcomes.leases() {
-            targets.push(ExecutionOrOutcome::Outcome);
-            leases.push(lease);
-        }
-        if leases.is_empty() {
-            self.renewing = None;
+        if !matches!(self.renewal, Renewal::Due) {
             return None;
         }
-        Some(leases)
+        let running = self.executions.iter().filter(|(_, execution)| !execution.abandoned);
+        let running = running.map(|(id, execution)| (Some(*id), execution.lease));
+        let finished = self.outcomes.leases().map(|lease| (None, lease));
+        let (targets, leases): (Vec<_>, Vec<_>) = running.chain(finished).unzip();
+        self.renewal = if leases.is_empty() { Renewal::Idle } else { Renewal::UnderWay(targets) };
+        (!leases.is_empty()).then_some(leases)
     }
 
-    pub(super) fn on_renewed(&mut self, rows: Vec<Renewed>, now: Timestamp) -> Result<(), InvariantViolation> {
-        let targets = self.renewing.take().unwrap_or_default();
+    pub(super) fn on_renewed(
+        &mut self,
+        rows: &[Renewed],
+        now: Timestamp,
+    ) -> Result<(), InvariantViolation> {
+        let targets = match std::mem::replace(&mut self.renewal, Renewal::Idle) {
+            Renewal::UnderWay(targets) => targets,
+            Renewal::Idle | Renewal::Due => Vec::new(),
+        };
         if rows.len() != targets.len() {
-            let message = format!("a renewal of {} lease(s) was answered with {}", targets.len(), rows.len());
+            let message =
+                format!("a renewal of {} lease(s) was answered with {}", targets.len(), rows.len());
             return Err(halt(InvariantTrigger::HeartbeatBatchCountMismatch, message));
         }
         for (target, row) in targets.into_iter().zip(rows) {
             // A finished attempt's lease that is lost changes nothing: only its report's answer does.
-            if let ExecutionOrOutcome::Execution(id) = target {
-                self.execution_renewed(id, row, now);
+            if let Some(id) = target {
+                self.execution_renewed(id, *row, now);
             }
         }
         Ok(())
@@ -254,7 +256,8 @@ impl Driver {
     pub(super) fn on_handed_back(&mut self, rows: &[bool]) -> Result<(), InvariantViolation> {
         let asked = self.hand_backs.under_way.take().unwrap_or_default();
         if rows.len() != asked.len() {
-            let message = format!("a hand-back of {} lease(s) was answered with {}", asked.len(), rows.len());
+            let message =
+                format!("a hand-back of {} lease(s) was answered with {}", asked.len(), rows.len());
             return Err(halt(InvariantTrigger::HeartbeatBatchCountMismatch, message));
         }
         Ok(())

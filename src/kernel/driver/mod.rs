@@ -27,7 +27,7 @@ mod stop;
 mod tests;
 
 pub(crate) use command::{ClaimAsk, Command, Note};
-pub(crate) use prefetch::Prefetch;
+pub use prefetch::Prefetch;
 
 use super::dispatch::{DispatchPolicy, Dispatcher};
 use super::retry::RetryPolicy;
@@ -39,7 +39,7 @@ use leases::{HandBacks, Lapses};
 use pace::Pace;
 use prefetch::Appetite;
 use settle::Outcomes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use stop::Stopping;
 
@@ -85,14 +85,31 @@ pub(crate) enum Event {
     HeartbeatDue,
     MaintenanceDue,
     /// Somebody says that work is due at that time.
-    Woken { due: Timestamp },
+    Woken {
+        due: Timestamp,
+    },
     Claimed(Claimed),
-    ClaimFailed { in_doubt: bool },
+    ClaimFailed {
+        in_doubt: bool,
+    },
     /// A handler with a time limit began.
-    Started { execution: ExecutionId },
-    Finished { execution: ExecutionId, ending: Ending, token: Option<CancelReason>, took: Duration },
-    Reported { rows: Vec<OutcomeRow>, reports: Vec<RowReport> },
-    ReportFailed { rows: Vec<OutcomeRow>, in_doubt: bool },
+    Started {
+        execution: ExecutionId,
+    },
+    Finished {
+        execution: ExecutionId,
+        ending: Ending,
+        token: Option<CancelReason>,
+        took: Duration,
+    },
+    Reported {
+        rows: Vec<OutcomeRow>,
+        reports: Vec<RowReport>,
+    },
+    ReportFailed {
+        rows: Vec<OutcomeRow>,
+        in_doubt: bool,
+    },
     Renewed(Vec<Renewed>),
     RenewFailed,
     LapsedFound(Vec<LapsedJob>),
@@ -102,7 +119,9 @@ pub(crate) enum Event {
     HandedBack(Vec<bool>),
     HandBackFailed,
     /// A clean stop was asked for; without hand-back leases are left to lapse.
-    StopRequested { hand_back: bool },
+    StopRequested {
+        hand_back: bool,
+    },
     /// Four fifths of the budget have passed.
     GraceEnded,
     /// The budget has passed.
@@ -140,6 +159,8 @@ pub(crate) struct Driver {
     /// The execution that holds the job's lease now; abandoned ones are not in here.
     holders: BTreeMap<JobId, ExecutionId>,
     next_execution: u64,
+    /// When executions with a time limit are to be asked to end.
+    time_outs: BTreeSet<(Timestamp, ExecutionId)>,
     /// Jobs asked for by the claim under way.
     asked: Option<u32>,
     outcomes: Outcomes,
@@ -147,16 +168,18 @@ pub(crate) struct Driver {
     appetite: Appetite,
     lapses: Lapses,
     hand_backs: HandBacks,
-    renewing: Option<Vec<ExecutionOrOutcome>>,
+    renewal: Renewal,
     replaced_count: u32,
     stopping: Option<Stopping>,
 }
 
-/// What a row of a renewal stands for.
-#[derive(Debug, Clone, Copy)]
-enum ExecutionOrOutcome {
-    Execution(ExecutionId),
-    Outcome,
+/// The heartbeat's request.
+#[derive(Debug)]
+enum Renewal {
+    Idle,
+    Due,
+    /// What each row of it stands for: an execution, or an outcome that is not confirmed yet.
+    UnderWay(Vec<Option<ExecutionId>>),
 }
 
 impl Driver {
@@ -167,13 +190,14 @@ impl Driver {
             executions: BTreeMap::new(),
             holders: BTreeMap::new(),
             next_execution: 0,
+            time_outs: BTreeSet::new(),
             asked: None,
             outcomes: Outcomes::new(config.worker),
             pace: Pace::new(config.poll_min, config.poll_max, now),
             appetite: Appetite::new(config.prefetch, config.workers),
             lapses: Lapses::default(),
             hand_backs: HandBacks::default(),
-            renewing: None,
+            renewal: Renewal::Idle,
             replaced_count: 0,
             stopping: None,
             config,
@@ -184,7 +208,11 @@ impl Driver {
     ///
     /// # Errors
     /// A violated invariant: the pump halts, and the driver must not be used any more.
-    pub(crate) fn handle(&mut self, event: Event, now: Timestamp) -> Result<(), InvariantViolation> {
+    pub(crate) fn handle(
+        &mut self,
+        event: Event,
+        now: Timestamp,
+    ) -> Result<(), InvariantViolation> {
         match event {
             Event::PollDue => self.on_poll_due(now),
             Event::HeartbeatDue => self.on_heartbeat_due(now),
@@ -198,8 +226,8 @@ impl Driver {
             }
             Event::Reported { rows, reports } => return self.on_reported(rows, reports, now),
             Event::ReportFailed { rows, in_doubt } => self.on_report_failed(rows, in_doubt),
-            Event::Renewed(rows) => return self.on_renewed(rows, now),
-            Event::RenewFailed => self.renewing = None,
+            Event::Renewed(rows) => return self.on_renewed(&rows, now),
+            Event::RenewFailed => self.renewal = Renewal::Idle,
             Event::LapsedFound(jobs) => self.on_lapsed_found(jobs, now),
             Event::FindLapsedFailed => self.lapses.failed(),
             Event::HeldFound(leases) => self.on_held_found(leases),
@@ -246,10 +274,11 @@ impl Driver {
     }
 
     /// When [`Self::poll_command`] may have something again although nothing happened.
-    pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let time_out = self.executions.values().filter_map(Execution::fires_at).min();
+    pub(crate) fn wake_at(&self) -> Option<Timestamp> {
+        let time_out = self.time_outs.first().map(|(at, _)| *at);
         let flush = self.flush_at();
-        let claim = self.pace.claim_at().filter(|_| self.may_claim(now));
+        // A claim that waits for outcomes goes with them.
+        let claim = self.pace.claim_at().filter(|_| self.may_claim() && self.outcomes.is_empty());
         [time_out, flush, claim].into_iter().flatten().min()
     }
 
@@ -267,9 +296,18 @@ impl Driver {
         self.commands.push_back(Command::Note(note));
     }
 
-    /// Nothing runs, nothing waits to be written, nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.holders.is_empty()
+    /// Gives a lease back, unless the stop was asked for without.
+    fn give_back(&mut self, lease: LeaseRef) {
+        if self.stopping.as_ref().is_none_or(Stopping::hands_back) {
+            self.hand_backs.add(lease);
+        }
+    }
+
+    /// Nothing runs, nothing waits to be written, nothing is under way, nothing is known to be due.
+    pub(crate) fn is_idle(&self, now: Timestamp) -> bool {
+        !self.pace.is_held()
+            && self.pace.claim_at().is_none_or(|at| at > now)
+            && self.holders.is_empty()
             && self.outcomes.is_empty()
             && self.asked.is_none()
             && self.hand_backs.is_empty()
@@ -287,12 +325,6 @@ impl Driver {
     /// Whether as many threads have been replaced as may be.
     pub(crate) fn is_at_replacement_bound(&self) -> bool {
         self.replaced_count >= self.config.workers
-    }
-}
-
-impl Execution {
-    fn fires_at(&self) -> Option<Timestamp> {
-        self.times_out_at.filter(|_| self.fired_at.is_none() && !self.abandoned)
     }
 }
 

@@ -82,7 +82,13 @@ impl Pace {
         self.claiming = true;
     }
 
-    pub(super) fn claim_answered(&mut self, found: bool, more: bool, next_due: Option<Timestamp>, now: Timestamp) {
+    pub(super) fn claim_answered(
+        &mut self,
+        found: bool,
+        more: bool,
+        next_due: Option<Timestamp>,
+        now: Timestamp,
+    ) {
         self.claiming = false;
         self.poll_owed = false;
         self.hungry = more;

@@ -74,7 +74,7 @@ impl Outcomes {
     }
 
     pub(super) fn tick(&mut self) {
-        self.ticked = true;
+        self.ticked = !self.waiting.is_empty();
     }
 
     /// Leases whose outcome the store has not confirmed, so that they are kept alive meanwhile.
@@ -126,7 +126,8 @@ enum Decision {
 }
 
 impl Decision {
-    const fn write(outcome: Outcome, detail: Option<String>) -> Self {
+    fn write(outcome: Outcome, detail: String) -> Self {
+        let detail = Some(detail).filter(|detail| !detail.is_empty());
         Self::Write { outcome, output: None, detail }
     }
 }
@@ -160,6 +161,7 @@ impl Driver {
         if execution.replaced {
             self.replaced_count = self.replaced_count.saturating_sub(1);
         }
+        self.time_outs.remove(&(execution.times_out_at.unwrap_or_default(), id));
         if execution.abandoned {
             return;
         }
@@ -170,18 +172,22 @@ impl Driver {
         if !matches!(ending, Ending::NotStarted) {
             self.appetite.finished(took);
         }
-        let stopping = self.stopping.is_some();
-        match decide(&execution, ending, token, stopping) {
+        match decide(&execution, ending, token, self.stopping.is_some()) {
             Decision::Write { outcome, output, detail } => {
                 let receipt = Receipt { pump: self.config.worker, sequence: 0 };
-                let mut row = OutcomeRow::new(lease.job, lease.attempt, self.config.worker, receipt, outcome);
+                let mut row =
+                    OutcomeRow::new(lease.job, lease.attempt, self.config.worker, receipt, outcome);
                 row.output = output;
                 row.detail = detail;
                 self.outcomes.add(row, Facts::of(&execution), now);
             }
-            Decision::HandBack => self.hand_backs.add(lease),
+            Decision::HandBack => self.give_back(lease),
             Decision::Drop => {
-                self.note(Note::LeaseLost { job: lease.job, attempt: lease.attempt, why: Lost::Expired });
+                self.note(Note::LeaseLost {
+                    job: lease.job,
+                    attempt: lease.attempt,
+                    why: Lost::Expired,
+                });
             }
         }
     }
@@ -189,7 +195,8 @@ impl Driver {
     /// Settles a lease that lapsed, by the job's own policy, through the same write as everything else.
     pub(super) fn settle_lapsed(&mut self, job: &crate::store::LapsedJob, now: Timestamp) {
         let retry = job.retry.unwrap_or(self.config.retry);
-        let outcome = failure(&retry, job.failures, LeaseRef { job: job.id, attempt: job.attempt }, None);
+        let outcome =
+            failure(&retry, job.failures, LeaseRef { job: job.id, attempt: job.attempt }, None);
         let receipt = Receipt { pump: self.config.worker, sequence: 0 };
         let mut row = OutcomeRow::new(job.id, job.attempt, job.owner, receipt, outcome);
         row.mode = Mode::Reap;
@@ -212,7 +219,8 @@ impl Driver {
     ) -> Result<(), InvariantViolation> {
         let facts = self.outcomes.under_way.take().unwrap_or_default();
         if reports.len() != facts.len() {
-            let message = format!("a report of {} row(s) was answered with {}", facts.len(), reports.len());
+            let message =
+                format!("a report of {} row(s) was answered with {}", facts.len(), reports.len());
             return Err(halt(InvariantTrigger::OutcomeBatchCountMismatch, message));
         }
         self.outcomes.alone = false;
@@ -280,15 +288,24 @@ impl Facts {
 }
 
 /// An attempt's end is settled by its token's reason, not by what the returned error claims.
-fn decide(execution: &Execution, ending: Ending, token: Option<CancelReason>, stopping: bool) -> Decision {
+fn decide(
+    execution: &Execution,
+    ending: Ending,
+    token: Option<CancelReason>,
+    stopping: bool,
+) -> Decision {
     if token == Some(CancelReason::LeaseLost) {
         return Decision::Drop;
     }
     match ending {
-        Ending::Succeeded { output } => Decision::Write { outcome: Outcome::Succeeded, output, detail: None },
-        Ending::Undecodable { detail } => Decision::write(Outcome::Quarantined, Some(detail)),
+        Ending::Succeeded { output } => {
+            Decision::Write { outcome: Outcome::Succeeded, output, detail: None }
+        }
+        Ending::Undecodable { detail } => Decision::write(Outcome::Quarantined, detail),
         Ending::NotStarted => Decision::HandBack,
-        Ending::Failed { verdict, detail } => decide_failed(execution, verdict, detail, token, stopping),
+        Ending::Failed { verdict, detail } => {
+            decide_failed(execution, verdict, detail, token, stopping)
+        }
     }
 }
 
@@ -301,29 +318,39 @@ fn decide_failed(
 ) -> Decision {
     let fail = |delay, detail| {
         let outcome = failure(&execution.retry, execution.failures, execution.lease, delay);
-        Decision::write(outcome, Some(detail))
+        Decision::write(outcome, detail)
     };
     if token == Some(CancelReason::TimedOut) {
         let limit = execution.timeout.unwrap_or_default();
-        return fail(None, format!("the attempt took longer than its limit of {limit:?}: {detail}"));
+        return fail(
+            None,
+            format!("the attempt took longer than its limit of {limit:?}: {detail}"),
+        );
     }
     match verdict {
         Verdict::GaveWay(_) if token == Some(CancelReason::OperatorRequest) => {
-            Decision::write(Outcome::Cancelled, Some(detail))
+            Decision::write(Outcome::Cancelled, detail)
         }
         Verdict::GaveWay(_) if stopping => Decision::HandBack,
         // Nobody asked it to give way: that is a failure like any other.
         Verdict::GaveWay(_) | Verdict::Retry => fail(None, detail),
         Verdict::RetryIn(delay) => fail(Some(delay), detail),
-        Verdict::Discard => Decision::write(Outcome::DeadLettered, Some(detail)),
-        Verdict::Snooze(after) => Decision::write(Outcome::Snooze { after: bounded(after) }, Some(detail)),
-        Verdict::Cancel => Decision::write(Outcome::Cancelled, Some(detail)),
+        Verdict::Discard => Decision::write(Outcome::DeadLettered, detail),
+        Verdict::Snooze(after) => {
+            Decision::write(Outcome::Snooze { after: bounded(after) }, detail)
+        }
+        Verdict::Cancel => Decision::write(Outcome::Cancelled, detail),
     }
 }
 
 /// One more failure: tried again by the policy, or dead-lettered at its ceiling. `delay` replaces the
 /// policy's delay, never its ceiling.
-fn failure(retry: &RetryPolicy, failures: u32, lease: LeaseRef, delay: Option<Duration>) -> Outcome {
+fn failure(
+    retry: &RetryPolicy,
+    failures: u32,
+    lease: LeaseRef,
+    delay: Option<Duration>,
+) -> Outcome {
     match retry.delay_after(failures.saturating_add(1), lease.job) {
         Some(by_policy) => Outcome::Retry { after: delay.map_or(by_policy, bounded) },
         None => Outcome::DeadLettered,

@@ -16,6 +16,12 @@ pub(super) struct Stopping {
     said: bool,
 }
 
+impl Stopping {
+    pub(super) const fn hands_back(&self) -> bool {
+        self.hand_back
+    }
+}
+
 impl Driver {
     pub(super) fn on_stop_requested(&mut self, hand_back: bool) {
         if self.stopping.is_some() {
@@ -44,7 +50,8 @@ impl Driver {
         let hand_back = stopping.hand_back;
         let running: Vec<ExecutionId> = self.holders.values().copied().collect();
         let mut jobs = Vec::new();
-        for lease in running.into_iter().filter_map(|id| self.abandon(id)) {
+        for id in running {
+            let Some(lease) = self.abandon(id) else { continue };
             jobs.push(lease.job);
             if hand_back {
                 self.hand_backs.add(lease);
@@ -92,7 +99,8 @@ impl Driver {
 
     /// The budget is over and every request that is still owed has failed.
     fn is_given_up(&self) -> bool {
-        self.stopping.as_ref().is_some_and(|stopping| stopping.over) && self.hand_backs.is_settled_or_held()
+        self.stopping.as_ref().is_some_and(|stopping| stopping.over)
+            && self.hand_backs.is_settled_or_held()
     }
 
     /// Counts handlers that ignore their token, and has their threads replaced up to a bound.
