@@ -4,6 +4,7 @@
 
 mod cancel;
 mod error;
+mod health;
 mod id;
 pub mod invariant;
 mod job_error;
@@ -15,6 +16,9 @@ mod time;
 
 pub use cancel::{CancelReason, CancelToken, Cancelled};
 pub use error::{DecodeError, EnqueueError, Error};
+pub use health::{
+    Degradation, DegradedCause, GroupReport, HaltState, Health, HealthReport, HealthStatus,
+};
 pub use id::{JobId, ParseIdError, WorkerId};
 pub use kernel::dispatch::DispatchPolicy;
 pub use kernel::driver::Prefetch;

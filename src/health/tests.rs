@@ -1,0 +1,102 @@
+use super::*;
+use crate::invariant::InvariantTrigger;
+
+fn group(health: &Arc<Health>, name: &str, pumps: u32) -> Vec<Pen> {
+    health.register(name, pumps, Duration::from_secs(60)).expect("the name is free")
+}
+
+fn halt() -> HaltState {
+    let trigger = Some(InvariantTrigger::ClaimBatchOverrun);
+    HaltState::new("the::Type", None, "3 for 2", trigger)
+}
+
+#[test]
+fn one_halt_of_three_is_degraded_and_all_three_are_unhealthy() {
+    let health = Arc::new(Health::new());
+    let pens = group(&health, "mail", 3);
+    pens[0].halted(halt());
+    assert!(health.is_healthy());
+    assert_eq!(health.check().status, HealthStatus::Degraded);
+    assert_eq!(health.partially_halted_groups()["mail"].to_string(), "the::Type: 3 for 2");
+    assert!(health.halted_groups().is_empty());
+    pens[1].halted(halt());
+    pens[2].halted(halt());
+    assert!(!health.is_healthy());
+    assert!(health.partially_halted_groups().is_empty());
+    assert_eq!(health.halted_groups().len(), 1);
+    let shown = health.check().to_string();
+    assert_eq!(shown, "Unhealthy: group 'mail' (3 of 3 pumps halted: the::Type)");
+}
+
+#[test]
+fn a_mark_is_cleared_by_its_own_pump_and_cause_only() {
+    let health = Arc::new(Health::new());
+    let pens = group(&health, "mail", 2);
+    pens[0].degraded(DegradedCause::StoreFault, Some("io::Error"));
+    pens[0].degraded(DegradedCause::ClockJumped, None);
+    pens[1].recovered(DegradedCause::StoreFault);
+    let shown = health.check().to_string();
+    assert_eq!(shown, "Degraded: group 'mail' (store fault: io::Error; clock jumped)");
+    pens[0].recovered(DegradedCause::StoreFault);
+    assert_eq!(health.degraded_groups()["mail"].len(), 1);
+    pens[0].recovered(DegradedCause::ClockJumped);
+    assert_eq!(health.check().status, HealthStatus::Healthy);
+}
+
+#[test]
+fn a_halt_replaces_the_marks_of_its_pump_and_is_not_taken_back() {
+    let health = Arc::new(Health::new());
+    let pens = group(&health, "mail", 1);
+    pens[0].degraded(DegradedCause::StoreFault, None);
+    pens[0].halted(halt());
+    pens[0].recovered(DegradedCause::StoreFault);
+    pens[0].degraded(DegradedCause::StoreFault, None);
+    pens[0].ended();
+    assert!(health.degraded_groups().is_empty());
+    assert!(!health.is_healthy());
+}
+
+#[test]
+fn a_living_name_is_refused_and_a_halted_one_is_taken_over() {
+    let health = Arc::new(Health::new());
+    let first = group(&health, "mail", 1);
+    assert!(health.register("mail", 1, Duration::ZERO).is_none());
+    first[0].halted(halt());
+    let second = group(&health, "mail", 1);
+    assert!(health.is_healthy());
+    first[0].halted(halt());
+    assert!(health.is_healthy(), "the old generation must not mark the new one");
+    second[0].ended();
+    assert!(health.check().groups.is_empty());
+}
+
+#[test]
+fn a_pump_that_hangs_in_a_call_is_degraded_while_it_does() {
+    let health = Arc::new(Health::new());
+    let pens = health.register("mail", 1, Duration::ZERO).expect("the name is free");
+    pens[0].pulse.call_began();
+    while health.degraded_groups().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(health.degraded_groups()["mail"][0].cause, DegradedCause::Hung);
+    pens[0].pulse.call_ended();
+    assert_eq!(health.check().status, HealthStatus::Healthy);
+}
+
+#[test]
+fn health_is_read_while_a_writer_holds_its_lock() {
+    let health = Arc::new(Health::new());
+    let _pens = group(&health, "mail", 1);
+    let _held = health.writing.lock();
+    assert!(health.is_healthy());
+    assert_eq!(health.check().groups.len(), 1);
+}
+
+#[test]
+fn a_report_is_readable_by_machines() {
+    let health = Arc::new(Health::new());
+    group(&health, "mail", 1)[0].halted(halt());
+    let json = serde_json::to_value(health.check()).expect("a report serialises");
+    assert_eq!(json["status"], "Unhealthy");
+    assert_eq!(json["groups"][0]["halts"][0]["trigger"], "ClaimBatchOverrun");
+}
