@@ -198,6 +198,22 @@ pub fn violations(trigger: InvariantTrigger, action: InvariantAction) -> u64 {
     COUNTS[slot(trigger, action)].load(Ordering::Relaxed)
 }
 
+/// How often a pump of this process has halted on `trigger`, `None` standing for halts that no named
+/// check raised: the counter `backwave.group.halts`.
+#[must_use]
+pub fn halts(trigger: Option<InvariantTrigger>) -> u64 {
+    HALTS[trigger.map_or(InvariantTrigger::ALL.len(), |trigger| trigger as usize)]
+        .load(Ordering::Relaxed)
+}
+
+pub(crate) fn count_halt(trigger: Option<InvariantTrigger>) {
+    HALTS[trigger.map_or(InvariantTrigger::ALL.len(), |trigger| trigger as usize)]
+        .fetch_add(1, Ordering::Relaxed);
+    crate::telemetry::count_halt(
+        trigger.map_or(crate::telemetry::UNCLASSIFIED, InvariantTrigger::name),
+    );
+}
+
 /// The trigger in an error's source chain, the error itself included.
 #[must_use]
 pub fn find_trigger(error: &(dyn Error + 'static)) -> Option<InvariantTrigger> {
@@ -225,6 +241,8 @@ const fn slot(trigger: InvariantTrigger, action: InvariantAction) -> usize {
     trigger as usize * 2 + action as usize
 }
 
+static HALTS: [AtomicU64; InvariantTrigger::ALL.len() + 1] =
+    [const { AtomicU64::new(0) }; InvariantTrigger::ALL.len() + 1];
 static COUNTS: [AtomicU64; InvariantTrigger::ALL.len() * 2] =
     [const { AtomicU64::new(0) }; InvariantTrigger::ALL.len() * 2];
 

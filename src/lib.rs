@@ -3,28 +3,49 @@
 #![warn(missing_docs)]
 
 mod cancel;
+mod client;
+mod context;
+mod encode;
 mod error;
+mod group;
 mod health;
 mod id;
 pub mod invariant;
+mod job;
 mod job_error;
 mod kernel;
+pub mod monitor;
+mod new_job;
+pub mod operator;
+mod registry;
 mod shell;
 pub mod store;
 pub mod telemetry;
 mod time;
 
 pub use cancel::{CancelReason, CancelToken, Cancelled};
+pub use client::Client;
+pub use client::enqueue::Enqueued;
+pub use context::{ContextBuilder, JobContext, OutputError};
 pub use error::{DecodeError, EnqueueError, Error};
+pub use group::{
+    Group, GroupOptions, OptionsError, OptionsFault, ShutdownReport, SpawnError, Stopped,
+    spawn_group,
+};
 pub use health::{
     Degradation, DegradedCause, GroupReport, HaltState, Health, HealthReport, HealthStatus,
+    StuckHandler,
 };
 pub use id::{JobId, ParseIdError, WorkerId};
+pub use job::{Job, JobResult, Payload};
+pub use job_error::{JobError, JobResultExt, Verdict};
 pub use kernel::dispatch::DispatchPolicy;
 pub use kernel::driver::Prefetch;
 pub use kernel::retry::RetryPolicy;
 pub use kernel::state::{JobState, ParseJobStateError};
 pub use kernel::text::NameFault;
+pub use new_job::NewJob;
+pub use registry::{DuplicateWireName, Manifest, ManifestEntry, Registry};
 pub use store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use store::postgres::PostgresStore;
@@ -32,18 +53,8 @@ pub use store::postgres::PostgresStore;
 pub use store::sqlite::SqliteStore;
 pub use time::{ParseTimestampError, Timestamp};
 
-/// A job.
-pub trait Job {
-    /// r
-    const RETRY: Option<RetryPolicy>;
-    /// u
-    fn upcast();
-}
-/// New.
-pub struct NewJob;
-impl NewJob {
-    /// r
-    pub fn retry() {}
-}
-/// C.
-pub struct Client;
+pub use crossbeam_channel;
+#[cfg(feature = "postgres")]
+pub use postgres;
+#[cfg(feature = "sqlite")]
+pub use rusqlite;

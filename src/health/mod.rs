@@ -12,7 +12,9 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use report::{Degradation, DegradedCause, GroupReport, HaltState, HealthReport, HealthStatus};
+pub use report::{
+    Degradation, DegradedCause, GroupReport, HaltState, HealthReport, HealthStatus, StuckHandler,
+};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -56,6 +58,7 @@ struct PumpEntry {
     halt: Option<HaltState>,
     /// Cause to the type of the fault, where there is one.
     marks: BTreeMap<DegradedCause, Option<String>>,
+    stuck: Vec<StuckHandler>,
     ended: bool,
 }
 
@@ -132,6 +135,7 @@ impl Health {
                 pulse: Arc::new(Pulse::new(hung_after)),
                 halt: None,
                 marks: BTreeMap::new(),
+                stuck: Vec::new(),
                 ended: false,
             };
             let pumps = (0..pumps).map(|_| pump()).collect();
@@ -152,12 +156,9 @@ impl Health {
     }
 
     /// Takes back a registration whose group could not be started.
-    pub(crate) fn withdraw(&self, pens: &[Pen]) {
-        let Some(pen) = pens.first() else { return };
+    pub(crate) fn withdraw(&self, group: &str) {
         self.edit(|snapshot| {
-            if snapshot.groups.get(&pen.group).is_some_and(|e| e.generation == pen.generation) {
-                snapshot.groups.remove(&pen.group);
-            }
+            snapshot.groups.remove(group);
         });
     }
 
@@ -209,7 +210,8 @@ impl Entry {
         } else {
             HealthStatus::Degraded
         };
-        GroupReport { name, status, pumps: self.pumps.len(), halts, degradations }
+        let stuck = self.pumps.iter().flat_map(|pump| pump.stuck.iter().cloned()).collect();
+        GroupReport { name, status, pumps: self.pumps.len(), halts, degradations, stuck }
     }
 }
 
@@ -249,9 +251,24 @@ impl Pen {
     }
 
     pub(crate) fn recovered(&self, cause: DegradedCause) {
+        let snapshot = self.health.snapshot.load();
+        let known = snapshot.groups.get(&self.group).and_then(|entry| entry.pumps.get(self.pump));
+        if !known.is_some_and(|pump| pump.marks.contains_key(&cause)) {
+            return;
+        }
         self.edit(|pump| {
             pump.marks.remove(&cause);
         });
+    }
+
+    /// The handlers that ignore their tokens, as of now.
+    pub(crate) fn stuck(&self, handlers: impl Iterator<Item = StuckHandler>) {
+        let handlers: Vec<_> = handlers.collect();
+        let snapshot = self.health.snapshot.load();
+        let known = snapshot.groups.get(&self.group).and_then(|entry| entry.pumps.get(self.pump));
+        if known.is_some_and(|pump| pump.stuck != handlers) {
+            self.edit(|pump| pump.stuck = handlers);
+        }
     }
 
     /// The pump has stopped cleanly. When no pump is left and none has halted, the group is forgotten.

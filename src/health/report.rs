@@ -1,6 +1,7 @@
 //! The words in which health speaks.
 
 use crate::invariant::InvariantTrigger;
+use crate::{JobId, Timestamp};
 use serde::Serialize;
 use std::fmt;
 
@@ -126,6 +127,20 @@ pub struct GroupReport {
     pub halts: Vec<HaltState>,
     /// Why the others limp.
     pub degradations: Vec<Degradation>,
+    /// Handlers that ignore their tokens and whose threads have been replaced.
+    pub stuck: Vec<StuckHandler>,
+}
+
+/// A handler that ignores its token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StuckHandler {
+    /// Its job.
+    pub job: JobId,
+    /// Its attempt.
+    pub attempt: u32,
+    /// When it was asked to end.
+    pub since: Timestamp,
 }
 
 /// The health of all groups at one moment.

@@ -79,10 +79,6 @@ impl Dispatcher {
         }
     }
 
-    pub(crate) fn queues(&self) -> impl Iterator<Item = &str> {
-        self.lanes.iter().map(|lane| lane.queue.as_str())
-    }
-
     /// Divides `total` slots. Every queue is in the plan, so that the spill pass reaches all of them;
     /// the one that is owed most comes first.
     pub(crate) fn plan(&mut self, total: u32) -> Vec<QueueQuota> {

@@ -63,6 +63,12 @@ pub trait Store: Send + Sync + 'static {
     /// The limits this store enforces.
     fn bounds(&self) -> &Bounds;
 
+    /// How long one call may take before it fails as a timeout, where the store bounds it. A group whose
+    /// lease two such calls could outlast is refused.
+    fn call_timeout(&self) -> Option<Duration> {
+        None
+    }
+
     /// The adapter's own knowledge of transient faults, if it has any beyond the flag that
     /// [`StoreError`] carries.
     fn fault_classifier(&self) -> Option<&dyn StoreFaultClassifier> {
@@ -81,6 +87,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn bounds(&self) -> &Bounds {
         (**self).bounds()
+    }
+
+    fn call_timeout(&self) -> Option<Duration> {
+        (**self).call_timeout()
     }
 
     fn fault_classifier(&self) -> Option<&dyn StoreFaultClassifier> {

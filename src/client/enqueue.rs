@@ -1,0 +1,130 @@
+//! Enqueueing: rows made once, sent as often as it takes under the same ids, and the hints afterwards.
+
+use super::{Answered, CallError, Client};
+use crate::invariant::{InvariantTrigger, halt};
+use crate::store::{Due, EnqueueAnswer, Hub, JobRow, StoreError};
+use crate::{EnqueueError, JobId, NewJob, Timestamp};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What became of an enqueued job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Enqueued {
+    /// The job.
+    pub id: JobId,
+    /// `false` where a job with this id existed already, and was left as it is.
+    pub is_new: bool,
+}
+
+/// The jobs of one call, encoded.
+pub(crate) struct Batch {
+    rows: Arc<[JobRow]>,
+    /// Per row, whether nobody but this call can have enqueued a job under its id.
+    is_own_id: Vec<bool>,
+}
+
+impl Batch {
+    pub(crate) fn of(
+        jobs: impl IntoIterator<Item = impl Into<NewJob>>,
+    ) -> Result<Self, EnqueueError> {
+        let mut is_own_id = Vec::new();
+        let rows = jobs.into_iter().enumerate().map(|(index, job)| {
+            let job = job.into();
+            is_own_id.push(job.is_own_id());
+            job.into_row().map_err(|source| EnqueueError::Encode { index, source })
+        });
+        let rows = rows.collect::<Result<Vec<_>, _>>()?.into();
+        Ok(Self { rows, is_own_id })
+    }
+
+    pub(crate) fn rows(&self) -> &[JobRow] {
+        &self.rows
+    }
+
+    /// What the store's answer means for the caller. After a lost answer (`in_doubt`) a job of ours
+    /// that is told as not new was stored by an earlier try of this very call.
+    pub(crate) fn read(
+        &self,
+        answer: EnqueueAnswer,
+        in_doubt: bool,
+    ) -> Result<(Vec<Enqueued>, Timestamp), EnqueueError> {
+        let (is_new, store_time) = match answer {
+            EnqueueAnswer::Accepted { is_new, store_time } => (is_new, store_time),
+            EnqueueAnswer::Rejected { index, reason } => {
+                return Err(EnqueueError::Rejected { index, reason });
+            }
+        };
+        if is_new.len() != self.rows.len() {
+            let message = format!("{} answers to {} enqueued jobs", is_new.len(), self.rows.len());
+            let violation = halt(InvariantTrigger::UnexpectedAffectedRowCount, message);
+            return Err(EnqueueError::Invariant(violation));
+        }
+        let answers = self.rows.iter().zip(&self.is_own_id).zip(is_new);
+        let enqueued = answers.map(|((row, &is_own_id), is_new)| Enqueued {
+            id: row.id,
+            is_new: is_new || (in_doubt && is_own_id),
+        });
+        Ok((enqueued.collect(), store_time))
+    }
+
+    fn ids(&self) -> Vec<JobId> {
+        self.rows.iter().map(|row| row.id).collect()
+    }
+
+    /// Per distinct queue the shortest time until one of its jobs is due.
+    fn due_in(&self, store_time: Timestamp) -> BTreeMap<&str, Duration> {
+        let mut queues = BTreeMap::new();
+        for row in self.rows.iter() {
+            let due_in = match row.due {
+                Due::Now => Duration::ZERO,
+                Due::In(delay) => delay,
+                Due::At(due) => due.since(store_time),
+            };
+            let shortest = queues.entry(row.queue.as_str()).or_insert(due_in);
+            *shortest = due_in.min(*shortest);
+        }
+        queues
+    }
+}
+
+impl Client {
+    pub(super) fn send(&self, batch: &Batch) -> Result<Vec<Enqueued>, EnqueueError> {
+        if batch.rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = Arc::clone(&batch.rows);
+        let sent = self.call(move |session| session.enqueue(&rows));
+        let Answered { answer, in_doubt } = sent.map_err(|error| failed(error, batch))?;
+        let (enqueued, store_time) = batch.read(answer, in_doubt)?;
+        for (queue, due_in) in batch.due_in(store_time) {
+            wake(self.hub(), queue, due_in);
+        }
+        crate::telemetry::enqueued(enqueued.iter().filter(|job| job.is_new).count());
+        Ok(enqueued)
+    }
+}
+
+fn failed(error: CallError, batch: &Batch) -> EnqueueError {
+    match error {
+        CallError::NoThread(error) => EnqueueError::NoThread(error),
+        CallError::ThreadGone => EnqueueError::ThreadGone,
+        CallError::Store { error, in_doubt: true } if !is_violation(&error) => {
+            EnqueueError::OutcomeUnknown { ids: batch.ids(), source: error }
+        }
+        CallError::Store { error, .. } => error.into(),
+    }
+}
+
+fn is_violation(error: &StoreError) -> bool {
+    error.violation().is_some()
+}
+
+/// Wakes subscribers, whose panics must not become those of a caller whose jobs are stored.
+pub(super) fn wake(hub: &Hub, queue: &str, due_in: Duration) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hub.wake(queue, due_in))) {
+        crate::shell::dispose(payload);
+    }
+}

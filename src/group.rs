@@ -1,0 +1,182 @@
+//! A Worker Group as its host holds it.
+
+mod options;
+mod spawn;
+
+pub use options::{GroupOptions, OptionsError, OptionsFault};
+pub use spawn::{SpawnError, spawn_group};
+
+use crate::shell::{Board, Message, PumpEnd, PumpLine};
+use crate::store::Subscription;
+use crate::{CancelReason, CancelToken, HaltState, JobId};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A running Worker Group. Dropping it stops it: hold it as long as jobs are to run.
+///
+/// All methods take `&self`, so an `Arc<Group>` works in a signal handler.
+#[must_use = "dropping a Group stops it"]
+pub struct Group {
+    core: Arc<Core>,
+    lines: Vec<PumpLine>,
+    /// Hints end with the handle; the pumps end soon after.
+    _subscriptions: Vec<Subscription>,
+}
+
+/// What the handle shares with the threads.
+struct Core {
+    id: u64,
+    name: Arc<str>,
+    board: Arc<Board>,
+    stopping: CancelToken,
+    budget: Duration,
+}
+
+impl Core {
+    fn new(name: Arc<str>, board: Arc<Board>, budget: Duration) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { id, name, board, stopping: CancelToken::new(), budget }
+    }
+}
+
+/// How a clean stop went.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Jobs handed back: not begun, given way, or still running when the budget was over.
+    pub handed_back: usize,
+    /// Jobs whose handlers still run; their threads end when they return.
+    pub still_running: Vec<JobId>,
+    /// Pumps that halted, before or during the stop.
+    pub halts: Vec<HaltState>,
+    /// Pumps that have not answered in time, because they hang in a call of the store, or because the
+    /// stop was asked for on a thread of the group itself, which cannot wait for itself.
+    pub unanswered: usize,
+}
+
+/// How a group came to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// It was asked to stop.
+    Cleanly(ShutdownReport),
+    /// All of its pumps halted; the first halt.
+    Halted(HaltState),
+}
+
+impl Group {
+    fn new(core: Arc<Core>, lines: Vec<PumpLine>, subscriptions: Vec<Subscription>) -> Self {
+        Self { core, lines, _subscriptions: subscriptions }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Asks for a clean stop and returns at once. Asking again changes nothing.
+    pub fn begin_shutdown(&self) {
+        self.core.stopping.fire(CancelReason::GroupStopping);
+        for line in &self.lines {
+            // A pump that is gone has ended already.
+            let _ = line.inbox.send(Message::Stop);
+        }
+    }
+
+    /// Stops cleanly and waits for the end: claims nothing more, waits for running handlers up to the
+    /// budget, records what finished, hands the rest back.
+    ///
+    /// Several threads may call it; each gets the report. On a thread of the group itself (in a handler)
+    /// it asks for the stop and returns at once: nobody waits for himself.
+    pub fn shutdown(&self) -> ShutdownReport {
+        self.begin_shutdown();
+        if is_on_thread_of(self.core.id) {
+            return report(&self.core.board.ends());
+        }
+        let patience = self.core.budget + CALL_GRACE;
+        report(&self.core.board.wait_ended(Instant::now().checked_add(patience)))
+    }
+
+    /// Blocks until the group has ended, be it by a stop or because all of its pumps have halted. On a
+    /// thread of the group itself it returns what is known at once.
+    pub fn wait(&self) -> Stopped {
+        let board = &self.core.board;
+        let ends =
+            if is_on_thread_of(self.core.id) { board.ends() } else { board.wait_ended(None) };
+        let report = report(&ends);
+        match report.halts.first() {
+            Some(halt) if report.halts.len() == ends.len() => Stopped::Halted(halt.clone()),
+            _ => Stopped::Cleanly(report),
+        }
+    }
+
+    /// Blocks until nothing runs, no outcome waits to be written and nothing is due in the queues
+    /// served; `false` when that takes longer than `timeout`, or a pump has halted. Jobs that are due
+    /// later (a retry that waits) do not count. Meant for tests and for programs that run to the end of
+    /// their work.
+    #[must_use]
+    pub fn wait_until_idle(&self, timeout: Duration) -> bool {
+        let Some(deadline) = Instant::now().checked_add(timeout) else { return false };
+        let mut before = None;
+        loop {
+            let probe = self.core.board.next_probe();
+            for line in &self.lines {
+                let _ = line.inbox.send(Message::IdleProbe(probe));
+            }
+            let Some(taken) = self.core.board.wait_idle(probe, deadline) else { return false };
+            // A job of one pump may have enqueued work that another took after it had answered: only a
+            // round in which nobody took anything proves that all are idle.
+            if before == Some(taken) {
+                return true;
+            }
+            before = Some(taken);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _report = self.shutdown();
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("name", &self.core.name).finish_non_exhaustive()
+    }
+}
+
+fn report(ends: &[Option<PumpEnd>]) -> ShutdownReport {
+    let mut report = ShutdownReport::default();
+    for end in ends {
+        match end {
+            None => report.unanswered += 1,
+            Some(PumpEnd::Halted(halt)) => report.halts.push(halt.clone()),
+            Some(PumpEnd::Stopped { handed_back, still_running }) => {
+                report.handed_back += handed_back;
+                report.still_running.extend(still_running);
+            }
+        }
+    }
+    report
+}
+
+thread_local! {
+    static GROUP: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Marks the thread as one of the group's.
+fn enter_group(id: u64) {
+    GROUP.set(id);
+}
+
+fn is_on_thread_of(id: u64) -> bool {
+    GROUP.get() == id
+}
+
+/// Beyond the budget: the last calls of the store.
+const CALL_GRACE: Duration = Duration::from_secs(2);

@@ -1,0 +1,51 @@
+//! How a pump hears of work without polling: the hub's hints, coalesced.
+
+use super::Message;
+use crate::store::Wake;
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The earliest time at which somebody says that a queue of this pump has work.
+pub(crate) struct Hints {
+    queues: BTreeSet<String>,
+    inbox: Sender<Message>,
+    earliest: Mutex<Option<Instant>>,
+}
+
+impl Hints {
+    pub(crate) fn new<'q>(
+        queues: impl Iterator<Item = &'q str>,
+        inbox: Sender<Message>,
+    ) -> Arc<Self> {
+        let queues = queues.map(str::to_owned).collect();
+        Arc::new(Self { queues, inbox, earliest: Mutex::new(None) })
+    }
+
+    /// Takes what was heard.
+    pub(crate) fn take(&self) -> Option<Instant> {
+        self.earliest.lock().take()
+    }
+}
+
+impl Wake for Hints {
+    fn wake(&self, queue: &str, due_in: Duration) {
+        if !self.queues.contains(queue) {
+            return;
+        }
+        // A due time beyond what an `Instant` can hold is left to polling.
+        let Some(due) = Instant::now().checked_add(due_in) else { return };
+        let first = {
+            let mut earliest = self.earliest.lock();
+            let first = earliest.is_none();
+            *earliest = Some(earliest.map_or(due, |known| known.min(due)));
+            first
+        };
+        if first {
+            // A pump that is gone needs no hint.
+            let _ = self.inbox.send(Message::Hint);
+        }
+    }
+}

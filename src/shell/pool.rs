@@ -1,0 +1,79 @@
+//! The worker threads of one pump.
+
+use super::worker::{Task, work};
+use super::{Message, dispose};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+/// What a worker is told.
+pub(crate) enum Order {
+    Run(Arc<Task>),
+    /// One worker, whichever takes it, goes: another came back that had been given up.
+    Retire,
+}
+
+/// Threads that take tasks from one channel. Dropping it lets each thread end when its handler has.
+pub(crate) struct Pool {
+    orders: Sender<Order>,
+    taken_by_workers: Receiver<Order>,
+    pump: Sender<Message>,
+    name: String,
+    spawned: usize,
+    on_thread: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Pool {
+    /// Starts `count` threads. `on_thread` runs at the beginning of each.
+    pub(crate) fn start(
+        name: String,
+        count: u32,
+        pump: Sender<Message>,
+        on_thread: Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<(Self, Vec<thread::JoinHandle<()>>), std::io::Error> {
+        let (orders, taken_by_workers) = unbounded();
+        let mut pool = Self { orders, taken_by_workers, pump, name, spawned: 0, on_thread };
+        let threads = (0..count).map(|_| pool.spawn()).collect::<Result<Vec<_>, _>>()?;
+        Ok((pool, threads))
+    }
+
+    /// Starts one more thread.
+    pub(crate) fn spawn(&mut self) -> Result<thread::JoinHandle<()>, std::io::Error> {
+        let (orders, pump) = (self.taken_by_workers.clone(), self.pump.clone());
+        let on_thread = Arc::clone(&self.on_thread);
+        let name = format!("{}-w{}", self.name, self.spawned);
+        self.spawned += 1;
+        thread::Builder::new().name(name).spawn(move || {
+            on_thread();
+            let end = catch_unwind(AssertUnwindSafe(|| work(&orders, &pump)));
+            if let Err(payload) = end {
+                // Nothing of the host's unwinds to here: this is a bug of ours, and the pump halts on
+                // it. A pump that is gone has halted already.
+                dispose(payload);
+                let _ = pump.send(Message::WorkerGone);
+            }
+        })
+    }
+
+    /// Hands a task to whichever worker is free next.
+    pub(crate) fn run(&self, task: Arc<Task>) {
+        // The pool holds a receiver itself, so the channel cannot be closed.
+        let _ = self.orders.send(Order::Run(task));
+    }
+
+    pub(crate) fn retire_one(&self) {
+        let _ = self.orders.send(Order::Retire);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // What no worker has begun is not begun any more; then the channel closes as the senders go.
+        for order in self.taken_by_workers.try_iter() {
+            if let Order::Run(task) = order {
+                task.withdraw();
+            }
+        }
+    }
+}
