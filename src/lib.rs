@@ -10,6 +10,8 @@ mod kernel;
 mod shell;
 pub mod store;
 pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod time;
 
 pub use cancel::{CancelReason, CancelToken, Cancelled};
