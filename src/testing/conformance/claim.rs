@@ -187,7 +187,7 @@ pub(super) fn a_wire_name_accepted_twice_gives_each_job_once(fixture: &Fixture) 
     let jobs: Vec<_> = [1, 2, 3].map(|version| JobRow { version, ..row() }).into();
     desk.accept(&jobs);
     let plan = [quota("default", 9)];
-    let accepted = [accepts("work", 2), accepts("work", 1), accepts("work", 2)];
+    let accepted = [accepts("work", 1), accepts("work", 2), accepts("work", 1)];
     let claimed = desk.claim(&Claim::new(WorkerId::new(), 9, &plan, &accepted, LEASE)).jobs;
     assert_eq!(ids(&claimed), [jobs[0].id, jobs[1].id]);
 }

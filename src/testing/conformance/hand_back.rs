@@ -28,6 +28,7 @@ pub(super) fn a_job_given_back_keeps_its_place_in_the_queue(fixture: &Fixture) {
     let first = desk.take_one(worker);
     desk.wait(SECOND);
     let second = desk.add(&row());
+    desk.wait(SECOND);
     desk.hand_back(worker, &[lease_of(&first)]);
     assert_eq!(ids(&desk.take(worker, 9)), [first.id, second]);
 }
