@@ -1,0 +1,370 @@
+//! How due jobs are taken: one ordered scan per queue and pass, one write for what it found.
+//!
+//! A scan walks the index of waiting jobs in order of (due, id) and judges each row here, so that one
+//! walk finds what is due, what does not fit, and when the next job is due. Rows that this group has
+//! no handler for are stepped over.
+
+use super::batch::Seqs;
+use super::{locked, row};
+use crate::invariant::{InvariantTrigger, halt};
+use crate::kernel::state::JobState;
+use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError};
+use crate::{JobId, Timestamp, WorkerId};
+use rusqlite::{Connection, Row, params};
+use std::collections::{BTreeSet, HashMap};
+
+/// What a look without a lock says.
+pub(super) enum Peek {
+    /// Something is due.
+    Due,
+    /// Nothing is; the next acceptable job of the planned queues is due then.
+    Idle(Option<Timestamp>),
+}
+
+/// Looks, without a lock, whether a claim would find something, so that an idle one writes nothing.
+///
+/// # Errors
+/// Faults.
+pub(super) fn peek(
+    conn: &Connection,
+    claim: &Claim<'_>,
+    now: Timestamp,
+) -> Result<Peek, StoreError> {
+    let acceptable = Acceptable::new(claim.accepts);
+    let mut next_due = None;
+    for queue in distinct_queues(claim) {
+        let earliest = first_after(conn, queue, Position::START, &acceptable)?;
+        if earliest.is_some_and(|due_at| due_at <= now) {
+            return Ok(Peek::Due);
+        }
+        next_due = earlier(next_due, earliest);
+    }
+    Ok(Peek::Idle(next_due))
+}
+
+/// Takes due jobs inside the caller's write transaction.
+///
+/// # Errors
+/// Faults, a row that is not what its index says, and a write that did not touch the rows taken.
+pub(super) fn take(
+    conn: &Connection,
+    claim: &Claim<'_>,
+    now: Timestamp,
+) -> Result<Claimed, StoreError> {
+    let mut taking = Taking::new(conn, claim, now);
+    taking.pass(|quota| quota)?;
+    if claim.spill {
+        taking.pass(|_| u32::MAX)?;
+    }
+    let next_due = taking.next_due()?;
+    let Taking { mut taken, withheld, .. } = taking;
+    fetch_long_payloads(conn, &mut taken)?;
+    lease(conn, claim.worker, now + claim.lease, &mut taken)?;
+    let jobs = taken.into_iter().map(|taken| taken.job).collect();
+    Ok(Claimed::new(jobs, now).withheld(withheld).next_due(next_due))
+}
+
+/// The wire names that are accepted, with the latest version of each.
+struct Acceptable<'a>(HashMap<&'a str, u32>);
+
+impl<'a> Acceptable<'a> {
+    fn new(accepts: &'a [Accepts]) -> Self {
+        let mut latest = HashMap::with_capacity(accepts.len());
+        for accepted in accepts {
+            let version = latest.entry(accepted.wire_name.as_str()).or_insert(0);
+            *version = accepted.version_max.max(*version);
+        }
+        Self(latest)
+    }
+
+    /// Judges the row whose wire name and version stand in the given columns.
+    fn admits(&self, row: &Row<'_>, name: usize, version: usize) -> Result<bool, StoreError> {
+        let name = row.get_ref(name)?.as_str().map_err(rusqlite::Error::from)?;
+        match self.0.get(name) {
+            Some(latest) => Ok(row.get::<_, i64>(version)? <= i64::from(*latest)),
+            None => Ok(false),
+        }
+    }
+}
+
+/// A place in the order of one queue: what comes after it has not been looked at.
+#[derive(Clone, Copy)]
+struct Position {
+    due_at: i64,
+    id: [u8; 17],
+    id_length: usize,
+}
+
+impl Position {
+    const START: Self = Self { due_at: i64::MIN, id: [0; 17], id_length: 0 };
+
+    const fn after(due_at: Timestamp, id: JobId) -> Self {
+        let (mut bytes, mut index) = ([0; 17], 0);
+        while index < 16 {
+            bytes[index] = id.as_bytes()[index];
+            index += 1;
+        }
+        Self { due_at: due_at.as_micros(), id: bytes, id_length: 16 }
+    }
+
+    /// Behind everything that is due at `now`: no id is as long as this one, none is greater.
+    const fn past(now: Timestamp) -> Self {
+        Self { due_at: now.as_micros(), id: [0xff; 17], id_length: 17 }
+    }
+
+    fn id(&self) -> &[u8] {
+        &self.id[..self.id_length]
+    }
+}
+
+/// A job that is being taken.
+struct Taken {
+    seq: i64,
+    payload_is_long: bool,
+    job: ClaimedJob,
+}
+
+/// One queue of the plan while a claim walks it.
+struct Line<'a> {
+    queue: &'a str,
+    position: Position,
+    /// Everything due has been seen.
+    is_exhausted: bool,
+}
+
+struct Taking<'a> {
+    conn: &'a Connection,
+    claim: &'a Claim<'a>,
+    acceptable: Acceptable<'a>,
+    now: Timestamp,
+    lines: Vec<Line<'a>>,
+    taken: Vec<Taken>,
+    bytes: u64,
+    withheld: bool,
+    next_due: Option<Timestamp>,
+}
+
+impl<'a> Taking<'a> {
+    fn new(conn: &'a Connection, claim: &'a Claim<'a>, now: Timestamp) -> Self {
+        let lines = distinct_queues(claim)
+            .into_iter()
+            .map(|queue| Line { queue, position: Position::START, is_exhausted: false })
+            .collect();
+        Self {
+            conn,
+            claim,
+            acceptable: Acceptable::new(claim.accepts),
+            now,
+            lines,
+            taken: Vec::new(),
+            bytes: 0,
+            withheld: false,
+            next_due: None,
+        }
+    }
+
+    /// Walks the plan once, taking from each queue what `room` makes of its quota.
+    fn pass(&mut self, room: impl Fn(u32) -> u32) -> Result<(), StoreError> {
+        for entry in self.claim.plan {
+            let line = self.lines.iter().position(|line| line.queue == entry.queue);
+            if let Some(line) = line {
+                self.walk(line, room(entry.quota))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn missing(&self) -> usize {
+        usize::try_from(self.claim.total).unwrap_or(usize::MAX).saturating_sub(self.taken.len())
+    }
+
+    fn walk(&mut self, line: usize, room: u32) -> Result<(), StoreError> {
+        let mut room = usize::try_from(room).unwrap_or(usize::MAX).min(self.missing());
+        if room == 0 || self.withheld || self.lines[line].is_exhausted {
+            return Ok(());
+        }
+        // `state = 0` is written out, so that the partial index matches.
+        let mut statement = self.conn.prepare_cached(
+            "SELECT wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, \
+                    retry, timeout_us, tags \
+               FROM main.backwave_jobs \
+              WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id",
+        )?;
+        let Line { queue, position, .. } = self.lines[line];
+        let mut rows = statement.query(params![queue, position.due_at, position.id()])?;
+        while room > 0 {
+            let Some(row) = rows.next()? else {
+                self.lines[line].is_exhausted = true;
+                return Ok(());
+            };
+            if !self.acceptable.admits(row, 0, 1)? {
+                continue;
+            }
+            let due_at = row::time(row, 2)?;
+            if due_at > self.now {
+                self.lines[line].is_exhausted = true;
+                self.next_due = earlier(self.next_due, Some(due_at));
+                return Ok(());
+            }
+            let bytes = row::unsigned(row, 6)?;
+            if !self.taken.is_empty() && self.bytes.saturating_add(bytes) > self.claim.bytes_max {
+                // Taking a smaller one from further back would break the order.
+                self.withheld = true;
+                return Ok(());
+            }
+            let taken = decode(row, due_at, queue)?;
+            self.bytes = self.bytes.saturating_add(bytes);
+            self.lines[line].position = Position::after(due_at, taken.job.id);
+            self.taken.push(taken);
+            room -= 1;
+        }
+        Ok(())
+    }
+
+    /// When the next job is due, where fewer than `total` were found.
+    fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        if self.missing() == 0 {
+            return Ok(None);
+        }
+        let mut next_due = self.next_due;
+        // A walk that a quota or the byte bound ended has not seen what comes after the due jobs.
+        for line in self.lines.iter().filter(|line| !line.is_exhausted) {
+            let position = Position::past(self.now);
+            let first = first_after(self.conn, line.queue, position, &self.acceptable)?;
+            next_due = earlier(next_due, first);
+        }
+        Ok(next_due)
+    }
+}
+
+/// The due time of the first acceptable job of a queue after a position.
+fn first_after(
+    conn: &Connection,
+    queue: &str,
+    position: Position,
+    acceptable: &Acceptable<'_>,
+) -> Result<Option<Timestamp>, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT wire_name, version, due_at FROM main.backwave_jobs \
+          WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id",
+    )?;
+    let mut rows = statement.query(params![queue, position.due_at, position.id()])?;
+    while let Some(row) = rows.next()? {
+        if acceptable.admits(row, 0, 1)? {
+            return row::time(row, 2).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// A candidate: everything but what the write will say of it.
+fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Taken, StoreError> {
+    let id = row::job_id(row, 3)?;
+    let state_before = row::state(row, 5, id)?;
+    if state_before != JobState::Scheduled {
+        let message = format!("job {id} is {state_before}, but stands among the waiting");
+        return Err(halt(InvariantTrigger::ClaimedRowNotEligible, message).into());
+    }
+    let payload: Option<Vec<u8>> = row.get(7)?;
+    let payload_is_long = payload.is_none();
+    let job = ClaimedJob {
+        id,
+        attempt: 0,
+        failures: row.get(8)?,
+        wire_name: row.get(0)?,
+        version: row.get(1)?,
+        queue: queue.to_owned(),
+        payload: Body::new(payload.unwrap_or_default()),
+        due_at,
+        retry: row::retry(row, 9, id)?,
+        timeout: row::timeout(row, 10)?,
+        tags: row::tags(row, 11, id)?,
+        state_before,
+        state: state_before,
+        owner: None,
+        expiry: due_at,
+    };
+    Ok(Taken { seq: row.get(4)?, payload_is_long, job })
+}
+
+/// Reads the payloads that do not stand in their rows, by one statement.
+fn fetch_long_payloads(conn: &Connection, taken: &mut [Taken]) -> Result<(), StoreError> {
+    let long: HashMap<i64, usize> = taken
+        .iter()
+        .enumerate()
+        .filter(|(_, taken)| taken.payload_is_long)
+        .map(|(index, taken)| (taken.seq, index))
+        .collect();
+    if long.is_empty() {
+        return Ok(());
+    }
+    let mut statement = conn.prepare_cached(
+        "SELECT seq, payload FROM main.backwave_payloads \
+          WHERE seq IN (SELECT value FROM json_each(?1))",
+    )?;
+    let mut rows = statement.query([long.keys().copied().collect::<Seqs>().to_json()])?;
+    let mut found = 0;
+    while let Some(row) = rows.next()? {
+        if let Some(taken) = long.get(&row.get(0)?).and_then(|index| taken.get_mut(*index)) {
+            taken.job.payload = Body::new(row.get(1)?);
+            found += 1;
+        }
+    }
+    if found == long.len() {
+        return Ok(());
+    }
+    let message = format!("{found} of {} long payloads of a claim exist", long.len());
+    Err(halt(InvariantTrigger::GuaranteedRowAbsent, message).into())
+}
+
+/// Makes the taken jobs leased, by one statement, and reads back what it wrote.
+fn lease(
+    conn: &Connection,
+    worker: WorkerId,
+    expiry: Timestamp,
+    taken: &mut [Taken],
+) -> Result<(), StoreError> {
+    if taken.is_empty() {
+        return Ok(());
+    }
+    let places: HashMap<i64, usize> =
+        taken.iter().enumerate().map(|(index, taken)| (taken.seq, index)).collect();
+    let mut statement = conn.prepare_cached(
+        "UPDATE main.backwave_jobs \
+            SET state = 2, owner = ?2, expiry = ?3, attempt = attempt + 1 \
+          WHERE seq IN (SELECT value FROM json_each(?1)) \
+         RETURNING seq, attempt, state, owner, expiry",
+    )?;
+    let seqs = places.keys().copied().collect::<Seqs>().to_json();
+    let mut rows = statement.query(params![seqs, worker.as_bytes(), expiry.as_micros()])?;
+    let mut touched = 0;
+    while let Some(row) = rows.next()? {
+        touched += 1;
+        if let Some(taken) = places.get(&row.get(0)?).and_then(|index| taken.get_mut(*index)) {
+            let job = &mut taken.job;
+            job.attempt = row.get(1)?;
+            job.state = row::state(row, 2, job.id)?;
+            job.owner = row::worker(row, 3)?;
+            job.expiry = row::time(row, 4)?;
+        }
+    }
+    locked::expect_touched("a claim", touched, places.len())
+}
+
+/// The queues of the plan, each once, in order.
+fn distinct_queues<'a>(claim: &Claim<'a>) -> Vec<&'a str> {
+    let mut seen = BTreeSet::new();
+    claim
+        .plan
+        .iter()
+        .map(|entry| entry.queue.as_str())
+        .filter(|queue| seen.insert(*queue))
+        .collect()
+}
+
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,158 @@
+//! How jobs come in, on a session of ours or inside the caller's own transaction.
+
+use super::fault::{self, SqliteFault};
+use super::{Inner, SqliteStore};
+use crate::Timestamp;
+use crate::store::{EnqueueAnswer, JobRow, StoreError, check_rows};
+use crate::time::micros;
+use rusqlite::types::ValueRef;
+use rusqlite::{CachedStatement, Connection, params};
+use std::path::{Path, PathBuf};
+
+/// Up to so many bytes a payload stands in its job's row.
+const INLINE_BYTES_MAX: usize = 1024;
+
+/// Inserts jobs inside a write transaction; per job, whether it is new.
+///
+/// # Errors
+/// Faults.
+pub(super) fn insert(
+    conn: &Connection,
+    rows: &[JobRow],
+    now: Timestamp,
+) -> Result<Vec<bool>, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "INSERT INTO main.backwave_jobs \
+             (id, queue, wire_name, version, state, due_at, created_at, retry, timeout_us, tags, \
+              payload_bytes, payload) \
+         VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (id) DO NOTHING",
+    )?;
+    rows.iter().map(|row| insert_one(conn, &mut statement, row, now)).collect()
+}
+
+fn insert_one(
+    conn: &Connection,
+    statement: &mut CachedStatement<'_>,
+    row: &JobRow,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let payload = row.payload.as_bytes();
+    let inline = payload.len() <= INLINE_BYTES_MAX;
+    let tags =
+        (!row.tags.is_empty()).then(|| serde_json::Value::from(row.tags.as_slice()).to_string());
+    let inserted = statement.execute(params![
+        row.id.as_bytes(),
+        row.queue,
+        row.wire_name,
+        row.version,
+        row.due.resolve(now).as_micros(),
+        now.as_micros(),
+        row.retry.map(|policy| policy.to_stored()),
+        row.timeout.map(micros),
+        tags,
+        // The size of memory that is held, so it fits.
+        payload.len() as i64,
+        inline.then_some(payload),
+    ])?;
+    if inserted == 1 && !inline {
+        conn.prepare_cached("INSERT INTO main.backwave_payloads (seq, payload) VALUES (?1, ?2)")?
+            .execute(params![conn.last_insert_rowid(), payload])?;
+    }
+    Ok(inserted == 1)
+}
+
+/// Checks rows against the bounds, before any lock is taken: the answer when one is refused.
+pub(super) fn refuse(rows: &[JobRow], store: &Inner) -> Option<EnqueueAnswer> {
+    check_rows(rows, &store.bounds, store.now())
+        .err()
+        .map(|(index, reason)| EnqueueAnswer::Rejected { index, reason })
+}
+
+impl SqliteStore {
+    /// Enqueues inside the caller's transaction, on the caller's connection and thread: the jobs exist
+    /// if and when the caller commits. The connection must be on this store's file; no pragma of it
+    /// matters.
+    ///
+    /// # Errors
+    /// [`SqliteFault::OtherFile`], [`SqliteFault::NotImmediate`], or what the engine says. Nothing of
+    /// the call is left in the transaction then.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the typed face of it is built on top"))]
+    pub(crate) fn enqueue_rows_in(
+        &self,
+        tx: &Connection,
+        rows: &[JobRow],
+    ) -> Result<EnqueueAnswer, StoreError> {
+        self.require_same_file(tx)?;
+        if let Some(rejected) = refuse(rows, &self.0) {
+            return Ok(rejected);
+        }
+        let store_time = self.0.now();
+        // One call is all or nothing, also in a transaction that the caller goes on with.
+        tx.execute_batch("SAVEPOINT backwave_enqueue")?;
+        let inserted = insert(tx, rows, store_time);
+        if inserted.is_err() {
+            // Where the engine has rolled back everything by itself there is no savepoint any more.
+            let _ = tx.execute_batch("ROLLBACK TO backwave_enqueue");
+        }
+        let released = tx.execute_batch("RELEASE backwave_enqueue");
+        let is_new = inserted.map_err(tell_begin_immediate)?;
+        released?;
+        Ok(EnqueueAnswer::Accepted { is_new, store_time })
+    }
+
+    fn require_same_file(&self, tx: &Connection) -> Result<(), StoreError> {
+        let found = main_file(tx)?;
+        let expected = self.path();
+        // The engine resolves names too, but need not do it exactly as the standard library.
+        if found == expected || std::fs::canonicalize(&found).is_ok_and(|found| found == expected) {
+            return Ok(());
+        }
+        Err(SqliteFault::OtherFile { expected: expected.to_owned(), found }.into())
+    }
+}
+
+/// The main file of a connection.
+fn main_file(conn: &Connection) -> Result<PathBuf, StoreError> {
+    let mut statement =
+        conn.prepare_cached("SELECT file FROM pragma_database_list WHERE name = 'main'")?;
+    let file = statement.query_row([], |row| {
+        Ok(match row.get_ref(0)? {
+            ValueRef::Text(bytes) => path_of(bytes),
+            _ => PathBuf::new(),
+        })
+    })?;
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn path_of(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    Path::new(std::ffi::OsStr::from_bytes(bytes)).to_owned()
+}
+
+#[cfg(not(unix))]
+fn path_of(bytes: &[u8]) -> PathBuf {
+    Path::new(&*String::from_utf8_lossy(bytes)).to_owned()
+}
+
+/// A transaction that began IMMEDIATE holds the write lock and cannot meet BUSY. One that began as a
+/// reader meets it at its first write: when somebody else has committed since, at once and for good,
+/// whatever the busy timeout.
+fn tell_begin_immediate(error: StoreError) -> StoreError {
+    let code = error.code().map(ToOwned::to_owned);
+    match error.downcast_ref::<rusqlite::Error>() {
+        Some(rusqlite::Error::SqliteFailure(cause, message)) if is_busy(*cause) => {
+            let source = rusqlite::Error::SqliteFailure(*cause, message.clone());
+            let told = StoreError::new(SqliteFault::NotImmediate(source));
+            match code {
+                Some(code) => told.with_code(code),
+                None => told,
+            }
+        }
+        _ => error,
+    }
+}
+
+fn is_busy(cause: rusqlite::ffi::Error) -> bool {
+    fault::is_busy(&rusqlite::Error::SqliteFailure(cause, None))
+}

@@ -1,0 +1,103 @@
+//! Jobs as they stand under the write lock: what the fence judges and what a write starts from.
+
+use super::batch;
+use super::row;
+use crate::invariant::{InvariantTrigger, halt};
+use crate::store::{LeaseView, Receipt, Settlement, StoreError};
+use crate::{JobId, Timestamp, WorkerId};
+use rusqlite::{Connection, Row, params};
+use std::collections::HashMap;
+
+/// A job's row, read inside the transaction that may change it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Locked {
+    /// The row's address.
+    pub(super) seq: i64,
+    /// What the fence looks at.
+    pub(super) view: LeaseView,
+    pub(super) due_at: Timestamp,
+    pub(super) failures: u32,
+    pub(super) cancel_requested: bool,
+}
+
+/// Reads the jobs of a batch by one statement; those that do not exist are left out.
+///
+/// # Errors
+/// Faults, and a stored number that is no member of its enum.
+pub(super) fn read(
+    conn: &Connection,
+    jobs: impl ExactSizeIterator<Item = JobId>,
+) -> Result<HashMap<JobId, Locked>, StoreError> {
+    let count = jobs.len();
+    if count == 0 {
+        return Ok(HashMap::new());
+    }
+    let mut statement = conn.prepare_cached(
+        "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
+         SELECT j.id, j.seq, j.state, j.attempt, j.owner, j.expiry, j.due_at, j.failures, \
+                j.cancel_requested, j.settled_by, j.settled_attempt, j.receipt_pump, j.receipt_sequence \
+           FROM place CROSS JOIN main.backwave_jobs AS j ON j.id = substr(?1, place.i * 16 + 1, 16)",
+    )?;
+    let mut rows = statement.query(params![batch::ids(jobs), i64::try_from(count).unwrap_or(0)])?;
+    let mut locked = HashMap::with_capacity(count);
+    while let Some(row) = rows.next()? {
+        let id = row::job_id(row, 0)?;
+        locked.insert(id, decode(row, id)?);
+    }
+    Ok(locked)
+}
+
+/// Reads one job.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_one(conn: &Connection, job: JobId) -> Result<Option<Locked>, StoreError> {
+    Ok(read(conn, std::iter::once(job))?.remove(&job))
+}
+
+fn decode(row: &Row<'_>, id: JobId) -> Result<Locked, StoreError> {
+    Ok(Locked {
+        seq: row.get(1)?,
+        view: LeaseView {
+            state: row::state(row, 2, id)?,
+            attempt: row.get(3)?,
+            owner: row::worker(row, 4)?,
+            expiry: row::time_or_null(row, 5)?,
+            settled: settlement(row, id)?,
+        },
+        due_at: row::time(row, 6)?,
+        failures: row.get(7)?,
+        cancel_requested: row.get(8)?,
+    })
+}
+
+fn settlement(row: &Row<'_>, id: JobId) -> Result<Option<Settlement>, StoreError> {
+    let Some(by) = row::settled_by(row, 9, id)? else {
+        return Ok(None);
+    };
+    let receipt = match row.get::<_, Option<[u8; 16]>>(11)? {
+        // The sequence is a u64 kept in the bits of an i64.
+        Some(pump) => Some(Receipt {
+            pump: WorkerId::from_bytes(pump),
+            sequence: row.get::<_, i64>(12)?.cast_unsigned(),
+        }),
+        None => None,
+    };
+    Ok(Some(Settlement { attempt: row.get(10)?, by, receipt }))
+}
+
+/// Asserts that a write to rows under the lock touched exactly them.
+///
+/// # Errors
+/// `UnexpectedAffectedRowCount`.
+pub(super) fn expect_touched(
+    what: &str,
+    touched: usize,
+    expected: usize,
+) -> Result<(), StoreError> {
+    if touched == expected {
+        return Ok(());
+    }
+    let message = format!("{what} touched {touched} rows where {expected} were locked for it");
+    Err(halt(InvariantTrigger::UnexpectedAffectedRowCount, message).into())
+}

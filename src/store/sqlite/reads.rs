@@ -1,0 +1,71 @@
+//! What can be read.
+
+use super::row;
+use crate::store::{Body, JobRecord, JobRow, QueueCount, StoreError};
+use crate::{JobId, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+/// Reads one job, whole.
+///
+/// # Errors
+/// Faults, and a stored number that is no member of its enum.
+pub(super) fn job(conn: &Connection, job: JobId) -> Result<Option<JobRecord>, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT j.wire_name, j.version, j.queue, coalesce(j.payload, p.payload), j.state, j.attempt, \
+                j.failures, j.due_at, j.created_at, j.finished_at, j.retry, j.timeout_us, j.tags, \
+                j.owner, j.expiry, j.cancel_requested, j.output, j.failure_detail \
+           FROM main.backwave_jobs AS j \
+           LEFT JOIN main.backwave_payloads AS p ON p.seq = j.seq \
+          WHERE j.id = ?1",
+    )?;
+    let decoded = statement.query_row([job.as_bytes()], |row| Ok(record(row, job))).optional()?;
+    decoded.transpose()
+}
+
+fn record(row: &Row<'_>, id: JobId) -> Result<JobRecord, StoreError> {
+    let mut record = JobRecord::new(&JobRow::new(id, row.get::<_, String>(0)?), Timestamp::EPOCH);
+    record.version = row.get(1)?;
+    record.queue = row.get(2)?;
+    record.payload = Body::new(row.get(3)?);
+    record.state = row::state(row, 4, id)?;
+    record.attempt = row.get(5)?;
+    record.failures = row.get(6)?;
+    record.due_at = row::time(row, 7)?;
+    record.created_at = row::time(row, 8)?;
+    record.finished_at = row::time_or_null(row, 9)?;
+    record.retry = row::retry(row, 10, id)?;
+    record.timeout = row::timeout(row, 11)?;
+    record.tags = row::tags(row, 12, id)?;
+    record.owner = row::worker(row, 13)?;
+    record.expiry = row::time_or_null(row, 14)?;
+    record.cancel_requested = row.get(15)?;
+    record.output = row.get::<_, Option<Vec<u8>>>(16)?.map(Body::new);
+    record.failure_detail = row.get(17)?;
+    Ok(record)
+}
+
+/// Counts jobs by queue and state.
+///
+/// # Errors
+/// Faults, and a stored number that is no member of its enum.
+pub(super) fn counts(conn: &Connection) -> Result<Vec<QueueCount>, StoreError> {
+    // Each part is answered by a partial index alone, hence the literal states.
+    let mut statement = conn.prepare_cached(
+        "SELECT queue, 0, count(*) FROM main.backwave_jobs WHERE state = 0 GROUP BY queue \
+         UNION ALL \
+         SELECT queue, 1, count(*) FROM main.backwave_jobs WHERE state = 1 GROUP BY queue \
+         UNION ALL \
+         SELECT queue, 2, count(*) FROM main.backwave_jobs WHERE state = 2 GROUP BY queue \
+         UNION ALL \
+         SELECT queue, state, count(*) FROM main.backwave_jobs WHERE state > 2 GROUP BY queue, state \
+         ORDER BY 1, 2",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut counts = Vec::new();
+    while let Some(row) = rows.next()? {
+        let queue: String = row.get(0)?;
+        let state = row::known_state(row.get(1)?, || format!("a job in queue {queue:?}"))?;
+        counts.push(QueueCount::new(queue, state, row::unsigned(row, 2)?));
+    }
+    Ok(counts)
+}

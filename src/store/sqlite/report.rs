@@ -1,0 +1,118 @@
+//! How attempts end: one read under the lock, the fence for each row, one write.
+
+use super::batch::{Heap, Records};
+use super::locked::{self, Locked};
+use crate::Timestamp;
+use crate::kernel::state::JobState;
+use crate::store::{
+    Mode, OutcomeRow, RowReport, SettledBy, Settlement, StaleReason, StoreError, judge,
+};
+use rusqlite::{Connection, params};
+
+/// Settles attempts inside the caller's write transaction; one entry per row, in order.
+///
+/// # Errors
+/// Faults, and a write that did not touch the rows it was meant for.
+pub(super) fn settle(
+    conn: &Connection,
+    rows: &[OutcomeRow],
+    now: Timestamp,
+) -> Result<Vec<RowReport>, StoreError> {
+    let mut jobs = locked::read(conn, rows.iter().map(|row| row.job))?;
+    let mut writes = Writes::default();
+    let mut reports = Vec::with_capacity(rows.len());
+    for row in rows {
+        reports.push(match jobs.get_mut(&row.job) {
+            None => RowReport::Stale(StaleReason::Gone),
+            Some(job) => match judge(&job.view, row, now) {
+                Ok(()) => RowReport::Applied(writes.add(job, row, now)),
+                Err(refusal) => refusal.answer(job.view.state),
+            },
+        });
+    }
+    writes.carry_out(conn, now)?;
+    Ok(reports)
+}
+
+/// The settlements of a batch, on their way into one statement.
+#[derive(Default)]
+struct Writes {
+    records: Records,
+    heap: Heap,
+    count: usize,
+}
+
+impl Writes {
+    /// Notes one settlement, and changes `job` to what the row will be, so that a second row for the
+    /// same job in this batch is judged as if it came later.
+    fn add(&mut self, job: &mut Locked, row: &OutcomeRow, now: Timestamp) -> JobState {
+        let state = row.outcome.state(job.cancel_requested);
+        let by = match row.mode {
+            Mode::Holder => SettledBy::Holder,
+            Mode::Reap => SettledBy::Reaper,
+        };
+        if let (JobState::Scheduled, Some(delay)) = (state, row.outcome.delay()) {
+            job.due_at = now + delay;
+        }
+        job.failures = job.failures.saturating_add(u32::from(row.outcome.is_failure()));
+        job.view.state = state;
+        job.view.owner = None;
+        job.view.expiry = None;
+        job.view.settled =
+            Some(Settlement { attempt: row.attempt, by, receipt: Some(row.receipt) });
+
+        let output = row.output.as_ref().filter(|_| state == JobState::Succeeded);
+        let output = output.map(|body| self.heap.push(body.as_bytes()));
+        let detail = row.detail.as_ref().map(|text| self.heap.push(text.as_bytes()));
+        self.records.number(job.seq);
+        self.records.number(i64::from(state.code()));
+        self.records.number(job.due_at.as_micros());
+        self.records.number(i64::from(job.failures));
+        self.records.number(i64::from(by.code()));
+        self.records.number(row.receipt.sequence.cast_signed());
+        self.records.span(output);
+        self.records.span(detail);
+        self.records.bytes(row.receipt.pump.as_bytes());
+        self.count += 1;
+        state
+    }
+
+    /// Writes all of them by one statement. `?1` holds records of 216 bytes: ten cells of 20, and the
+    /// pump of the receipt.
+    fn carry_out(&self, conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let mut statement = conn.prepare_cached(
+            "WITH RECURSIVE record (at) AS ( \
+                 SELECT 0 UNION ALL SELECT at + 216 FROM record WHERE at + 216 < length(?1)) \
+             UPDATE main.backwave_jobs AS j \
+                SET state = r.state, due_at = r.due_at, failures = r.failures, \
+                    owner = NULL, expiry = NULL, \
+                    finished_at = CASE WHEN r.state > 2 THEN ?3 END, \
+                    settled_attempt = j.attempt, settled_by = r.settled_by, \
+                    receipt_pump = r.receipt_pump, receipt_sequence = r.receipt_sequence, \
+                    output = CASE WHEN r.output_length >= 0 \
+                                  THEN substr(?2, r.output_at + 1, r.output_length) END, \
+                    failure_detail = CASE WHEN r.detail_length >= 0 \
+                                          THEN CAST(substr(?2, r.detail_at + 1, r.detail_length) AS TEXT) \
+                                          ELSE j.failure_detail END \
+               FROM (SELECT CAST(substr(?1, at + 1, 20) AS INTEGER) AS seq, \
+                            CAST(substr(?1, at + 21, 20) AS INTEGER) AS state, \
+                            CAST(substr(?1, at + 41, 20) AS INTEGER) AS due_at, \
+                            CAST(substr(?1, at + 61, 20) AS INTEGER) AS failures, \
+                            CAST(substr(?1, at + 81, 20) AS INTEGER) AS settled_by, \
+                            CAST(substr(?1, at + 101, 20) AS INTEGER) AS receipt_sequence, \
+                            CAST(substr(?1, at + 121, 20) AS INTEGER) AS output_at, \
+                            CAST(substr(?1, at + 141, 20) AS INTEGER) AS output_length, \
+                            CAST(substr(?1, at + 161, 20) AS INTEGER) AS detail_at, \
+                            CAST(substr(?1, at + 181, 20) AS INTEGER) AS detail_length, \
+                            substr(?1, at + 201, 16) AS receipt_pump \
+                       FROM record) AS r \
+              WHERE j.seq = r.seq",
+        )?;
+        let (records, heap) = (self.records.as_blob(), self.heap.as_blob());
+        let touched = statement.execute(params![records, heap, now.as_micros()])?;
+        locked::expect_touched("a report", touched, self.count)
+    }
+}

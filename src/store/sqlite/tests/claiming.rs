@@ -1,0 +1,169 @@
+use super::*;
+use crate::store::{Body, Due};
+use rusqlite::TransactionBehavior;
+
+#[test]
+fn jobs_come_in_order_of_due_time_and_then_of_id_not_of_arrival() {
+    let mut bench = Bench::new();
+    let at = |seconds: i64| Due::At(Timestamp::from_micros(START - seconds * 1_000_000));
+    let mut rows: Vec<JobRow> = (0..6).map(|_| job()).collect();
+    for (row, seconds) in rows.iter_mut().zip([1, 1, 1, 2, 3, 0]) {
+        row.due = at(seconds);
+    }
+    let expected = [4, 3, 0, 1, 2, 5].map(|index: usize| rows[index].id);
+    rows.reverse();
+    bench.enqueue_all(&rows);
+    let claimed = bench.claim(4);
+    assert_eq!(ids(&claimed), expected[..4]);
+    assert_eq!(ids(&bench.claim(4)), expected[4..]);
+    for job in claimed {
+        assert_eq!((job.attempt, job.failures, job.owner), (1, 0, Some(bench.worker)));
+        assert_eq!((job.state_before, job.state), (JobState::Scheduled, JobState::Leased));
+        assert_eq!(job.expiry, bench.now() + LEASE);
+    }
+}
+
+#[test]
+fn quotas_come_first_and_a_second_pass_fills_up() {
+    let mut bench = Bench::new();
+    let a: Vec<_> = (0..5).map(|_| bench.enqueue(job_in("a"))).collect();
+    let b: Vec<_> = (0..3).map(|_| bench.enqueue(job_in("b"))).collect();
+    let plan = [("b", 1), ("a", 2), ("none", 9)];
+
+    let strict = bench.claim_from(&plan, 10, false).jobs;
+    assert_eq!(ids(&strict), [b[0], a[0], a[1]]);
+    let spilled = bench.claim_from(&plan, 5, true).jobs;
+    assert_eq!(ids(&spilled), [b[1], a[2], a[3], b[2], a[4]]);
+}
+
+#[test]
+fn a_queue_named_twice_gives_each_job_once() {
+    let mut bench = Bench::new();
+    let jobs: Vec<_> = (0..4).map(|_| bench.enqueue(job())).collect();
+    let claimed = bench.claim_from(&[("default", 1), ("default", 2)], 9, true).jobs;
+    assert_eq!(ids(&claimed), jobs);
+}
+
+#[test]
+fn the_byte_bound_withholds_in_order_and_always_allows_one() {
+    let mut bench = Bench::new();
+    let sized = |size: usize| {
+        let mut row = job();
+        row.payload = Body::new(vec![b'1'; size]);
+        row
+    };
+    let rows = [sized(3000), sized(100), sized(2000), sized(1)];
+    bench.enqueue_all(&rows);
+    let plan = [QueueQuota { queue: "default".to_owned(), quota: 4 }];
+    let accepts = [Accepts { wire_name: "job".to_owned(), version_max: 1 }];
+    let mut claim = Claim::new(bench.worker, 4, &plan, &accepts, LEASE);
+    claim.bytes_max = 2100;
+    let mut taken = Vec::new();
+    for expected in [vec![0], vec![1, 2], vec![3]] {
+        let claimed = bench.session.claim(&claim).expect("no fault");
+        assert_eq!(
+            ids(&claimed.jobs),
+            expected.iter().map(|i: &usize| rows[*i].id).collect::<Vec<_>>()
+        );
+        taken.push(claimed.withheld);
+    }
+    assert_eq!(taken, [true, true, false]);
+}
+
+#[test]
+fn only_accepted_names_and_versions_are_taken_and_foreign_ones_are_stepped_over() {
+    let mut bench = Bench::new();
+    let mut foreign = job();
+    foreign.wire_name = "$.a\"b".to_owned();
+    let mut newer = job();
+    newer.version = 2;
+    let ours = job();
+    bench.enqueue_all(&[foreign.clone(), newer.clone(), ours.clone()]);
+    assert_eq!(ids(&bench.claim(9)), [ours.id]);
+
+    let plan = [QueueQuota { queue: "default".to_owned(), quota: 9 }];
+    let accepts = [("$.a\"b", 1), ("job", 2), ("job", 1)]
+        .map(|(name, version_max)| Accepts { wire_name: name.to_owned(), version_max });
+    let claim = Claim::new(bench.worker, 9, &plan, &accepts, LEASE);
+    let claimed = bench.session.claim(&claim).expect("no fault").jobs;
+    assert_eq!(ids(&claimed), [foreign.id, newer.id]);
+    assert_eq!(claimed[1].version, 2);
+}
+
+#[test]
+fn the_next_due_time_is_told_when_fewer_were_found() {
+    let mut bench = Bench::new();
+    let later = |seconds, name: &str| {
+        let mut row = JobRow::new(JobId::new(), name);
+        row.due = Due::In(Duration::from_secs(seconds));
+        row
+    };
+    let plan = [("default", 1)];
+    assert_eq!(bench.claim_from(&plan, 3, true).next_due, None);
+    bench.enqueue_all(&[later(1, "foreign"), later(5, "job"), later(9, "job")]);
+    let due = bench.now() + Duration::from_secs(5);
+    assert_eq!(bench.claim_from(&plan, 3, true).next_due, Some(due), "idle");
+    bench.enqueue_all(&[job(), job()]);
+    let answer = bench.claim_from(&plan, 3, false);
+    assert_eq!((answer.jobs.len(), answer.next_due), (1, Some(due)), "a quota ended the walk");
+    let answer = bench.claim_from(&plan, 1, true);
+    assert_eq!((answer.jobs.len(), answer.next_due), (1, None), "as many as asked for");
+    assert_eq!(bench.claim_from(&plan, 0, true), Claimed::new(Vec::new(), bench.now()));
+    bench.advance(Duration::from_secs(5));
+    let answer = bench.claim_from(&plan, 3, true);
+    assert_eq!((answer.jobs.len(), answer.next_due), (1, Some(due + Duration::from_secs(4))));
+}
+
+#[test]
+fn an_idle_claim_takes_no_write_lock() {
+    let mut bench = Bench::new();
+    let mut foreign = job();
+    foreign.wire_name = "foreign".to_owned();
+    bench.enqueue(foreign);
+    let mut host = bench.host();
+    let lock = host.transaction_with_behavior(TransactionBehavior::Immediate).expect("the lock");
+    assert_eq!(bench.claim(5), []);
+    let plan = [QueueQuota { queue: "default".to_owned(), quota: 4 }];
+    let accepts = [Accepts { wire_name: "foreign".to_owned(), version_max: 1 }];
+    let claim = Claim::new(bench.worker, 1, &plan, &accepts, LEASE);
+    let error = bench.session.claim(&claim).expect_err("this one needs the lock");
+    assert_eq!(error.code(), Some("SQLITE_BUSY, 5"));
+    assert!(!error.session_lost());
+    assert!(bench.store.fault_classifier().expect("there is one").is_transient_fault(&error));
+    drop(lock);
+    assert_eq!(bench.session.claim(&claim).expect("no fault").jobs.len(), 1);
+}
+
+#[test]
+fn each_job_goes_to_one_of_many_claimers() {
+    let mut bench = Bench::new();
+    let rows: Vec<_> = (0..400).map(|_| job()).collect();
+    bench.enqueue_all(&rows);
+    let builder = SqliteStore::builder(bench.path()).clock(bench.clock.clone());
+    let store = builder.open().expect("a second handle");
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let store = store.clone();
+            std::thread::spawn(move || {
+                let mut session = store.open_session().expect("a session");
+                let plan = [QueueQuota { queue: "default".to_owned(), quota: 7 }];
+                let accepts = [Accepts { wire_name: "job".to_owned(), version_max: 1 }];
+                let worker = WorkerId::new();
+                let claim = Claim::new(worker, 7, &plan, &accepts, LEASE);
+                let mut taken = Vec::new();
+                loop {
+                    let jobs = session.claim(&claim).expect("no fault").jobs;
+                    if jobs.is_empty() {
+                        return taken;
+                    }
+                    taken.extend(ids(&jobs));
+                }
+            })
+        })
+        .collect();
+    let mut taken: Vec<_> = threads.into_iter().flat_map(|t| t.join().expect("no panic")).collect();
+    taken.sort();
+    let mut expected: Vec<_> = rows.iter().map(|row| row.id).collect();
+    expected.sort();
+    assert_eq!(taken, expected);
+}
