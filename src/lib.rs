@@ -21,6 +21,8 @@ mod registry;
 mod shell;
 pub mod store;
 pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod time;
 
 pub use cancel::{CancelReason, CancelToken, Cancelled};

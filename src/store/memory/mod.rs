@@ -79,7 +79,6 @@ impl MemoryStore {
     }
 
     /// A store to be furnished.
-    #[must_use]
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder { clock: Box::new(wall_clock), bounds: Bounds::default() }
     }

@@ -1,0 +1,13 @@
+//! The Storage Contract over the memory store.
+
+use backwave::MemoryStore;
+use backwave::testing::VirtualClock;
+use backwave::testing::conformance::Fixture;
+
+fn fixture() -> Fixture {
+    let clock = VirtualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    Fixture::new(clock, move || store.clone())
+}
+
+backwave::conformance_tests!(fixture);

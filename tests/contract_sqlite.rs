@@ -1,0 +1,18 @@
+//! The Storage Contract over a SQLite file.
+
+use backwave::SqliteStore;
+use backwave::testing::VirtualClock;
+use backwave::testing::conformance::Fixture;
+
+fn fixture() -> Fixture {
+    let clock = VirtualClock::new();
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let path = folder.path().join("jobs.db");
+    let open = {
+        let clock = clock.clone();
+        move || SqliteStore::builder(&path).clock(clock.clone()).open().expect("the file opens")
+    };
+    Fixture::new(clock, open).keeping(folder)
+}
+
+backwave::conformance_tests!(fixture);

@@ -1,0 +1,7 @@
+//! What integration tests share. Each test binary compiles it anew and uses a part of it.
+#![allow(dead_code, unreachable_pub, reason = "no single test binary uses all of it")]
+
+#[cfg(feature = "postgres")]
+pub mod cluster;
+#[cfg(feature = "postgres")]
+pub mod postgres;
