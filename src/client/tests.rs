@@ -122,7 +122,7 @@ impl FakeSession {
             }
             Some(Mischief::Busy) => return Err(reset().with_code("5")),
             Some(Mischief::Unknown) => {
-                return Err(StoreError::new(std::fmt::Error).with_code("XX000"));
+                return Err(StoreError::new(fmt::Error).with_code("XX000"));
             }
             Some(Mischief::Violation) => return Err(violation().into()),
             Some(Mischief::RaisedViolation) => std::panic::resume_unwind(Box::new(violation())),
