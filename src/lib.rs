@@ -6,6 +6,8 @@ mod cancel;
 mod client;
 mod context;
 mod encode;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod enqueue_in;
 mod error;
 mod group;
 mod health;

@@ -77,7 +77,19 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a handler for `J`.
+    /// Adds a handler for `J`. A bad name does not build:
+    ///
+    /// ```compile_fail
+    /// # use backwave::{Job, Registry};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Welcome;
+    /// impl Job for Welcome {
+    ///     const WIRE_NAME: &'static str = "welcome";
+    ///     const QUEUE: &'static str = "";
+    /// }
+    ///
+    /// let registry = Registry::new().handle(|_, _: Welcome| Ok(()));
+    /// ```
     pub fn handle<J: Job, F>(mut self, handler: F) -> Self
     where
         F: Fn(&JobContext, J) -> JobResult + Send + Sync + 'static,
@@ -240,8 +252,10 @@ pub(crate) struct Entry {
     pub(crate) version: u32,
     /// Decodes a payload of that version and runs the handler with it. A panic of the handler or of a
     /// wrapper passes through.
-    pub(crate) run: Arc<dyn Fn(&JobContext, u32, &[u8]) -> Run + Send + Sync>,
+    pub(crate) run: Arc<RunEntry>,
 }
+
+pub(crate) type RunEntry = dyn Fn(&JobContext, u32, &[u8]) -> Run + Send + Sync;
 
 /// How a run ended.
 pub(crate) enum Run {

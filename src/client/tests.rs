@@ -122,7 +122,7 @@ impl FakeSession {
             }
             Some(Mischief::Busy) => return Err(reset().with_code("5")),
             Some(Mischief::Unknown) => {
-                return Err(StoreError::new(std::fmt::Error).with_code("XX000"));
+                return Err(StoreError::new(fmt::Error).with_code("XX000"));
             }
             Some(Mischief::Violation) => return Err(violation().into()),
             Some(Mischief::RaisedViolation) => std::panic::resume_unwind(Box::new(violation())),
@@ -382,6 +382,16 @@ fn two_calls_run_side_by_side_and_a_third_waits() {
 }
 
 #[test]
+fn calls_one_after_the_other_share_one_session() {
+    let (store, _) = fake(&[]);
+    let client = Client::new(store.clone());
+    for _ in 0..2_000 {
+        client.monitor().counts().expect("answers");
+    }
+    assert_eq!((store.count("open"), client.0.threads.alive()), (1, 1));
+}
+
+#[test]
 fn an_idle_thread_ends_and_another_starts() {
     let (store, closed) = fake(&[]);
     let threads = Threads::new(Arc::new(store.clone()), Duration::from_millis(1));
@@ -389,11 +399,6 @@ fn an_idle_thread_ends_and_another_starts() {
     now().expect("answers");
     closed.recv_timeout(Duration::from_secs(60)).expect("the idle session is closed");
     assert_eq!(threads.alive(), 0);
-    // Tasks that meet a thread as it decides to end are answered as well.
-    for _ in 0..300 {
-        now().expect("answers");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

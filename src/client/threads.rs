@@ -24,7 +24,10 @@ use std::time::Duration;
 pub(super) const IDLE: Duration = Duration::from_secs(60);
 const THREADS_MAX: usize = 2;
 
-type Task = Box<dyn FnOnce(&mut Slot) + Send>;
+/// Carries out a call, and hands out what delivers its answer: later, once the thread is counted as free,
+/// so that a caller in a loop does not start a second thread.
+type Task = Box<dyn FnOnce(&mut Slot) -> Delivery + Send>;
+type Delivery = Box<dyn FnOnce()>;
 
 /// The handle; the threads hold the other end of its channel, and see it close when it is dropped.
 pub(super) struct Threads {
@@ -72,8 +75,11 @@ impl Threads {
     ) -> Result<R, TryError> {
         let (answer, answered) = bounded(1);
         let task: Task = Box::new(move |slot| {
-            // A caller that is gone needs no answer.
-            let _ = answer.send(slot.carry_out(call));
+            let carried_out = slot.carry_out(call);
+            Box::new(move || {
+                // Its caller waits for it.
+                let _ = answer.send(carried_out);
+            })
         });
         self.submit(task).map_err(TryError::NoThread)?;
         answered.recv().unwrap_or(Err(TryError::ThreadGone))
@@ -116,8 +122,10 @@ impl Shared {
         let mut presence = Presence { shared: self, has_left: false };
         let mut slot = Slot { store: Arc::clone(&presence.shared.store), session: None };
         while let Some(task) = presence.next_task() {
-            let _carrying = Carrying(&presence.shared.load);
-            task(&mut slot);
+            let carrying = Carrying(&presence.shared.load);
+            let deliver = task(&mut slot);
+            drop(carrying);
+            deliver();
         }
         slot.close();
     }
@@ -136,15 +144,20 @@ impl Presence {
             match self.shared.waiting.recv_timeout(self.shared.idle) {
                 Ok(task) => return Some(task),
                 Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if self.leave() => return None,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let mut load = self.shared.load.lock();
-            if self.shared.waiting.is_empty() {
-                load.threads -= 1;
-                self.has_left = true;
-                return None;
-            }
         }
+    }
+
+    /// Leaves, unless a task has come since the thread last looked.
+    fn leave(&mut self) -> bool {
+        let mut load = self.shared.load.lock();
+        if self.shared.waiting.is_empty() {
+            load.threads -= 1;
+            self.has_left = true;
+        }
+        self.has_left
     }
 }
 
@@ -249,4 +262,46 @@ fn contained<R>(run: impl FnOnce() -> R) -> Result<R, StoreError> {
 /// Drops a session; what its `Drop` panics with is of no use to anybody.
 fn close(session: Box<dyn Session>) {
     let _ = contained(|| drop(session));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+
+    #[test]
+    fn a_thread_does_not_leave_a_task_behind() {
+        let threads = Threads::new(Arc::new(MemoryStore::new()), IDLE);
+        threads.shared.load.lock().threads = 1;
+        let mut presence = Presence { shared: threads.shared.clone(), has_left: false };
+        let (done, is_done) = bounded(1);
+        let task: Task = Box::new(|_| {
+            Box::new(move || {
+                let _ = done.send(());
+            })
+        });
+        threads.submit(task).expect("a thread is there");
+        assert!(!presence.leave(), "the task came before the thread left");
+        assert!(threads.shared.waiting.try_recv().is_ok());
+        assert!(presence.leave());
+        assert_eq!(threads.alive(), 0);
+        assert!(is_done.recv().is_err(), "the task was dropped, and its caller hears of it");
+    }
+
+    #[test]
+    fn tasks_of_a_thread_that_vanished_are_given_up() {
+        let threads = Threads::new(Arc::new(MemoryStore::new()), IDLE);
+        threads.shared.load.lock().threads = 1;
+        let presence = Presence { shared: threads.shared.clone(), has_left: false };
+        let (done, is_done) = bounded::<()>(1);
+        let task: Task = Box::new(|_| {
+            Box::new(move || {
+                let _ = done.send(());
+            })
+        });
+        threads.submit(task).expect("a thread is there");
+        drop(presence);
+        assert!(is_done.recv().is_err());
+        threads.run(|session| session.now()).ok().expect("another thread starts");
+    }
 }
