@@ -77,7 +77,7 @@ impl Writes {
         state
     }
 
-    /// Writes all of them by one statement. `?1` holds records of 216 bytes: ten cells of 20, and the
+    /// Writes all of them by one statement. `substr` of an empty heap is NULL, not empty. `?1` holds records of 216 bytes: ten cells of 20, and the
     /// pump of the receipt.
     fn carry_out(&self, conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
         if self.records.is_empty() {
@@ -93,9 +93,9 @@ impl Writes {
                     settled_attempt = j.attempt, settled_by = r.settled_by, \
                     receipt_pump = r.receipt_pump, receipt_sequence = r.receipt_sequence, \
                     output = CASE WHEN r.output_length >= 0 \
-                                  THEN substr(?2, r.output_at + 1, r.output_length) END, \
+                                  THEN COALESCE(substr(?2, r.output_at + 1, r.output_length), x'') END, \
                     failure_detail = CASE WHEN r.detail_length >= 0 \
-                                          THEN CAST(substr(?2, r.detail_at + 1, r.detail_length) AS TEXT) \
+                                          THEN COALESCE(CAST(substr(?2, r.detail_at + 1, r.detail_length) AS TEXT), '') \
                                           ELSE j.failure_detail END \
                FROM (SELECT CAST(substr(?1, at + 1, 20) AS INTEGER) AS seq, \
                             CAST(substr(?1, at + 21, 20) AS INTEGER) AS state, \

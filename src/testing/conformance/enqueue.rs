@@ -3,7 +3,7 @@
 use super::Fixture;
 use super::desk::{Desk, LEASE, SECOND, TICK, accepts, ids, outcome, quota, row, rows};
 use crate::kernel::text::NameFault;
-use crate::store::{Body, Claim, Due, JobRow, Outcome, Rejection};
+use crate::store::{Body, Claim, Due, JobRow, Outcome, OutcomeRow, Rejection};
 use crate::{JobId, JobState, RetryPolicy, Timestamp, WorkerId};
 use std::time::Duration;
 
@@ -155,6 +155,16 @@ pub(super) fn payload_bytes_come_back_exactly(fixture: &Fixture) {
         let given = jobs.iter().find(|job| job.id == claimed.id).expect("one of these");
         assert_eq!(claimed.payload.as_bytes(), given.payload.as_bytes());
     }
+}
+
+pub(super) fn a_payload_without_a_byte_comes_back_without_one(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    desk.add(&JobRow { payload: Body::default(), ..row() });
+    let job = desk.take_one(WorkerId::new());
+    assert_eq!(job.payload, Body::default());
+    let output = Some(Body::default());
+    desk.settle(&OutcomeRow { output: output.clone(), ..outcome(&job, Outcome::Succeeded) });
+    assert_eq!(desk.job(job.id).output, output);
 }
 
 pub(super) fn a_payload_of_exactly_the_bound_is_stored_and_one_byte_more_is_refused(

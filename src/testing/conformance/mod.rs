@@ -157,6 +157,7 @@ clauses! { $
         an_id_of_a_job_that_ended_does_not_run_again,
         a_refused_job_is_refused_also_when_its_id_exists,
         payload_bytes_come_back_exactly,
+        a_payload_without_a_byte_comes_back_without_one,
         a_payload_of_exactly_the_bound_is_stored_and_one_byte_more_is_refused,
         odd_names_are_kept_byte_by_byte_and_can_be_claimed,
         names_of_exactly_the_bound_are_stored_and_longer_ones_refused,
