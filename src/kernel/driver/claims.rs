@@ -6,6 +6,7 @@ use crate::Timestamp;
 use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
 use crate::store::{Claimed, ClaimedJob, LeaseRef};
 use crate::{CancelReason, JobState};
+use std::collections::BTreeSet;
 
 impl Driver {
     /// Jobs that may be asked for: the pool and what it may hold beyond, less what it has.
@@ -83,7 +84,15 @@ impl Driver {
             let message = format!("a claim bound to {asked} job(s) returned {count}");
             return Err(halt(InvariantTrigger::ClaimBatchOverrun, message));
         }
-        claimed.jobs.iter().try_for_each(|job| self.check_claimed_job(job))
+        let mut seen = BTreeSet::new();
+        for job in &claimed.jobs {
+            self.check_claimed_job(job)?;
+            if !seen.insert(job.id) {
+                let message = format!("job {} is twice in one answer", job.id);
+                return Err(halt(InvariantTrigger::ClaimedRowNotEligible, message));
+            }
+        }
+        Ok(())
     }
 
     fn check_claimed_job(&self, job: &ClaimedJob) -> Result<(), InvariantViolation> {

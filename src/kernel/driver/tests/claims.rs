@@ -182,6 +182,15 @@ fn an_attempt_claimed_while_it_runs_here_halts() {
 }
 
 #[test]
+fn an_attempt_claimed_twice_in_one_answer_halts() {
+    let mut scene = Scene::new(2);
+    scene.expect_claim();
+    let job = scene.new_job();
+    let answer = Event::Claimed(Claimed::new(vec![job.clone(), job], scene.now));
+    scene.tell_halting(answer, InvariantTrigger::ClaimedRowNotEligible);
+}
+
+#[test]
 fn claims_by_weight_give_each_queue_its_share() {
     let dispatch = DispatchPolicy::weighted([("a", 3), ("b", 1)]);
     let mut scene = Scene::of(DriverConfig { dispatch, ..config(1) });
