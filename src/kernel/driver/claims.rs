@@ -193,9 +193,12 @@ impl Driver {
     }
 
     /// Takes an execution's lease as gone: its handler is asked to end, and what it returns is dropped.
+    /// One that no worker has begun ends at once, so that it neither keeps its slot nor passes for a
+    /// handler that ignores its token.
     pub(super) fn lose(&mut self, id: ExecutionId, why: Lost, now: Timestamp) {
         let Some(lease) = self.abandon(id) else { return };
         self.fire(id, CancelReason::LeaseLost, now);
+        self.push(Command::Withdraw { execution: id });
         self.note(Note::LeaseLost { job: lease.job, attempt: lease.attempt, why });
     }
 

@@ -191,6 +191,33 @@ fn an_attempt_claimed_twice_in_one_answer_halts() {
 }
 
 #[test]
+fn a_late_result_of_an_older_attempt_does_not_free_the_slot_of_the_newer_one() {
+    let mut scene = Scene::new(2);
+    scene.expect_claim();
+    let job = scene.new_job();
+    let older = scene.give(vec![job.clone()])[0];
+    scene.tick_poll();
+    scene.expect_claim();
+    let mut again = job;
+    again.attempt = 2;
+    scene.answer_claim(vec![again]);
+    assert_eq!(scene.expect_cancel(), (older.execution, CancelReason::LeaseLost));
+    assert_eq!(scene.expect_withdraw(), older.execution);
+    let newer = scene.expect_execute();
+    assert_eq!(scene.lost(&older), Some(Lost::NotRenewed));
+
+    // Both hold a worker; the older one's result is dropped and frees one.
+    scene.tick_poll();
+    scene.nothing();
+    scene.finish_ok(&older);
+    assert_eq!(scene.claim(0), []);
+    scene.heartbeat();
+    assert_eq!(scene.expect_renew(), [newer.lease]);
+    scene.finish_ok(&newer);
+    assert_eq!(scene.settle()[0].attempt, 2);
+}
+
+#[test]
 fn claims_by_weight_give_each_queue_its_share() {
     let dispatch = DispatchPolicy::weighted([("a", 3), ("b", 1)]);
     let mut scene = Scene::of(DriverConfig { dispatch, ..config(1) });

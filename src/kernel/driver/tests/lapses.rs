@@ -125,3 +125,17 @@ fn the_own_result_beats_the_own_lapse() {
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].mode, rows[0].outcome), (Mode::Holder, Outcome::Succeeded));
 }
+
+#[test]
+fn a_running_attempt_whose_lease_the_store_calls_dead_is_lost_and_settled() {
+    let (mut scene, runs) = Scene::running(2, 2);
+    let lease = runs[0].lease;
+    found(&mut scene, vec![LapsedJob::new(lease.job, lease.attempt, WORKER, START)]);
+    assert_eq!(scene.expect_cancel(), (runs[0].execution, CancelReason::LeaseLost));
+    scene.expect_withdraw();
+    let rows = scene.settle();
+    assert_eq!((rows.len(), rows[0].mode), (1, Mode::Reap));
+    scene.finish_ok(&runs[0]);
+    scene.claim(0);
+    scene.nothing();
+}

@@ -53,6 +53,26 @@ fn a_renewal_answered_with_another_number_of_rows_halts() {
 }
 
 #[test]
+fn a_lost_lease_fires_the_token_and_keeps_the_slot_until_the_handler_ends() {
+    let (mut scene, runs) = Scene::running(2, 2);
+    scene.heartbeat();
+    scene.expect_renew();
+    let row = renewed(&scene);
+    scene.tell(Event::Renewed(vec![Renewed::Lost, row]));
+    assert_eq!(scene.expect_cancel(), (runs[0].execution, CancelReason::LeaseLost));
+    // Where no worker has begun it, its slot is free at once.
+    assert_eq!(scene.expect_withdraw(), runs[0].execution);
+    take!(scene, Command::Prolong { execution, .. } => assert_eq!(execution, runs[1].execution));
+    assert_eq!(scene.lost(&runs[0]), Some(Lost::NotRenewed));
+    scene.tick_poll();
+    scene.nothing();
+
+    scene.finish(&runs[0], failed(Verdict::Retry), Some(CancelReason::LeaseLost));
+    assert_eq!(scene.expect_claim().total, 1);
+    scene.nothing();
+}
+
+#[test]
 fn a_result_after_a_lost_lease_is_dropped_even_if_the_worker_did_not_notice() {
     let (mut scene, runs) = Scene::running(2, 2);
     scene.heartbeat();
