@@ -204,7 +204,7 @@ impl Driver {
 
     /// Takes back what waits for a worker longer than it was promised; what has begun ignores it.
     fn withdraw_held_too_long(&mut self, now: Timestamp) {
-        if self.executions.len() as u64 <= u64::from(self.config.workers) {
+        if self.occupied() <= self.config.workers {
             return;
         }
         let mut late = Vec::new();
@@ -214,9 +214,6 @@ impl Driver {
                 execution.withdrawn = true;
                 late.push(*id);
             }
-        }
-        if !late.is_empty() {
-            self.appetite.disappointed();
         }
         for execution in late {
             self.push(Command::Withdraw { execution });

@@ -171,6 +171,8 @@ impl Driver {
         }
         if !matches!(ending, Ending::NotStarted) {
             self.appetite.finished(took);
+        } else if execution.withdrawn {
+            self.appetite.disappointed();
         }
         match decide(&execution, ending, token, self.stopping.is_some()) {
             Decision::Write { outcome, output, detail } => {

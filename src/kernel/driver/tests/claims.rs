@@ -108,6 +108,21 @@ fn what_waits_longer_than_promised_is_withdrawn_and_handed_back() {
 }
 
 #[test]
+fn an_attempt_that_takes_long_does_not_end_the_prefetch_of_others() {
+    let mut scene = with_learnt_prefetch();
+    let runs = scene.claim(2);
+    scene.quiet();
+    scene.pass(ms(500));
+    scene.tick_poll();
+    scene.expect_withdraw();
+    scene.expect_withdraw();
+    scene.said.clear();
+    // Both had begun: the withdrawal changes nothing, and nobody was disappointed.
+    assert!(scene.driver.appetite.extra() > 0);
+    let _ = runs;
+}
+
+#[test]
 fn a_late_answer_is_not_executed() {
     let mut scene = Scene::new(2);
     scene.expect_claim();
