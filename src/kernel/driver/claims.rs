@@ -70,7 +70,10 @@ impl Driver {
         let asked = self.asked.take().unwrap_or(0);
         self.check_claimed(&claimed, asked)?;
         let count = claimed.jobs.len() as u32;
-        let more = count > 0 && (count == asked || claimed.withheld);
+        // Leases that are dead on arrival mean trouble with time; the next poll is soon enough to take
+        // more of them, or a queue would be burnt through.
+        let late = claimed.jobs.iter().any(|job| job.expiry <= now);
+        let more = count > 0 && !late && (count == asked || claimed.withheld);
         self.pace.claim_answered(count > 0, more, claimed.next_due, now);
         for job in claimed.jobs {
             self.take_on(job, now);

@@ -136,6 +136,18 @@ fn a_late_answer_is_not_executed() {
 }
 
 #[test]
+fn late_answers_do_not_make_the_pump_burn_through_the_queue() {
+    let mut scene = Scene::new(2);
+    scene.expect_claim();
+    let jobs = scene.new_jobs(2);
+    scene.pass(LEASE);
+    scene.answer_claim(jobs);
+    scene.nothing();
+    scene.tick_poll();
+    scene.expect_claim();
+}
+
+#[test]
 fn more_jobs_than_asked_for_halt() {
     let mut scene = Scene::new(2);
     scene.expect_claim();
