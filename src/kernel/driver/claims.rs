@@ -6,6 +6,7 @@ use crate::Timestamp;
 use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
 use crate::store::{Claimed, ClaimedJob, LeaseRef};
 use crate::{CancelReason, JobState};
+use std::collections::BTreeSet;
 
 impl Driver {
     /// Jobs that may be asked for: the pool and what it may hold beyond, less what it has.
@@ -18,6 +19,7 @@ impl Driver {
     pub(super) fn may_claim(&self) -> bool {
         self.stopping.is_none()
             && self.asked.is_none()
+            && !self.hand_backs.is_asking()
             && !self.outcomes.is_under_way()
             && !self.outcomes.is_backed_up(self.config.workers)
             && self.room() > 0
@@ -69,7 +71,10 @@ impl Driver {
         let asked = self.asked.take().unwrap_or(0);
         self.check_claimed(&claimed, asked)?;
         let count = claimed.jobs.len() as u32;
-        let more = count > 0 && (count == asked || claimed.withheld);
+        // Leases that are dead on arrival mean trouble with time; the next poll is soon enough to take
+        // more of them, or a queue would be burnt through.
+        let late = claimed.jobs.iter().any(|job| job.expiry <= now);
+        let more = count > 0 && !late && (count == asked || claimed.withheld);
         self.pace.claim_answered(count > 0, more, claimed.next_due, now);
         for job in claimed.jobs {
             self.take_on(job, now);
@@ -83,7 +88,15 @@ impl Driver {
             let message = format!("a claim bound to {asked} job(s) returned {count}");
             return Err(halt(InvariantTrigger::ClaimBatchOverrun, message));
         }
-        claimed.jobs.iter().try_for_each(|job| self.check_claimed_job(job))
+        let mut seen = BTreeSet::new();
+        for job in &claimed.jobs {
+            self.check_claimed_job(job)?;
+            if !seen.insert(job.id) {
+                let message = format!("job {} is twice in one answer", job.id);
+                return Err(halt(InvariantTrigger::ClaimedRowNotEligible, message));
+            }
+        }
+        Ok(())
     }
 
     fn check_claimed_job(&self, job: &ClaimedJob) -> Result<(), InvariantViolation> {
@@ -184,9 +197,12 @@ impl Driver {
     }
 
     /// Takes an execution's lease as gone: its handler is asked to end, and what it returns is dropped.
+    /// One that no worker has begun ends at once, so that it neither keeps its slot nor passes for a
+    /// handler that ignores its token.
     pub(super) fn lose(&mut self, id: ExecutionId, why: Lost, now: Timestamp) {
         let Some(lease) = self.abandon(id) else { return };
         self.fire(id, CancelReason::LeaseLost, now);
+        self.push(Command::Withdraw { execution: id });
         self.note(Note::LeaseLost { job: lease.job, attempt: lease.attempt, why });
     }
 

@@ -103,6 +103,10 @@ impl HandBacks {
         self.doubt_until.is_some()
     }
 
+    pub(super) const fn is_asking(&self) -> bool {
+        self.asking
+    }
+
     pub(super) fn next_question(&mut self) -> bool {
         let go = self.ask && !self.asking && !self.held;
         if go {
@@ -204,7 +208,7 @@ impl Driver {
 
     /// Takes back what waits for a worker longer than it was promised; what has begun ignores it.
     fn withdraw_held_too_long(&mut self, now: Timestamp) {
-        if self.executions.len() as u64 <= u64::from(self.config.workers) {
+        if self.occupied() <= self.config.workers {
             return;
         }
         let mut late = Vec::new();
@@ -214,9 +218,6 @@ impl Driver {
                 execution.withdrawn = true;
                 late.push(*id);
             }
-        }
-        if !late.is_empty() {
-            self.appetite.disappointed();
         }
         for execution in late {
             self.push(Command::Withdraw { execution });
@@ -232,7 +233,7 @@ impl Driver {
         self.lapses.page_was_full = jobs.len() as u64 >= u64::from(LAPSED_PAGE);
         for job in jobs {
             let lease = LeaseRef { job: job.id, attempt: job.attempt };
-            if self.outcomes.has(lease) {
+            if self.outcomes.has(job.id) {
                 // Our own result beats a lapse that we found ourselves; the fence decides.
                 continue;
             }
@@ -246,11 +247,16 @@ impl Driver {
     pub(super) fn on_held_found(&mut self, leases: Vec<LeaseRef>) {
         self.hand_backs.asking = false;
         for lease in leases {
-            let known = self.holder(lease).is_some() || self.outcomes.has(lease);
-            if !known {
-                self.hand_backs.add(lease);
+            if !self.knows(lease) {
+                self.give_back(lease);
             }
         }
+    }
+
+    /// Whether the lease has an execution here, be it one that gave the lease up, or an outcome.
+    fn knows(&self, lease: LeaseRef) -> bool {
+        self.outcomes.has(lease.job)
+            || self.executions.values().any(|execution| execution.lease == lease)
     }
 
     pub(super) fn on_handed_back(&mut self, rows: &[bool]) -> Result<(), InvariantViolation> {

@@ -7,7 +7,8 @@ use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
 use crate::job_error::Verdict;
 use crate::kernel::retry::RetryPolicy;
 use crate::store::{LeaseRef, Mode, Outcome, OutcomeRow, Receipt, RowReport, StaleReason};
-use crate::{CancelReason, JobState, Timestamp, WorkerId};
+use crate::{CancelReason, JobId, JobState, Timestamp, WorkerId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Outcomes that are decided and not yet known to be written.
@@ -35,6 +36,7 @@ struct Waiting {
 /// What the driver believes of a row; the store never sees it.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
+    job: JobId,
     /// Failures before this attempt.
     failures: u32,
     believed_expiry: Timestamp,
@@ -83,14 +85,27 @@ impl Outcomes {
         holders.map(|waiting| LeaseRef { job: waiting.row.job, attempt: waiting.row.attempt })
     }
 
-    pub(super) fn has(&self, lease: LeaseRef) -> bool {
-        self.waiting.iter().any(|waiting| waiting.row.job == lease.job)
+    /// Whether an outcome of that job waits or is under way.
+    pub(super) fn has(&self, job: JobId) -> bool {
+        let under_way = self.under_way.as_deref().unwrap_or_default();
+        let mut waiting = self.waiting.iter().map(|waiting| &waiting.facts);
+        waiting.any(|facts| facts.job == job) || under_way.iter().any(|facts| facts.job == job)
     }
 
+    /// The next report: at most one row of each job, so that no two decisions about one job meet in a
+    /// batch.
     pub(super) fn take_batch(&mut self) -> Vec<OutcomeRow> {
-        let count = self.waiting.len().min(BATCH_MAX);
-        let (rows, facts) =
-            self.waiting.drain(..count).map(|waiting| (waiting.row, waiting.facts)).unzip();
+        let mut jobs = BTreeSet::new();
+        let (mut rows, mut facts, mut later) = (Vec::new(), Vec::new(), Vec::new());
+        for waiting in std::mem::take(&mut self.waiting) {
+            if rows.len() < BATCH_MAX && jobs.insert(waiting.row.job) {
+                rows.push(waiting.row);
+                facts.push(waiting.facts);
+            } else {
+                later.push(waiting);
+            }
+        }
+        self.waiting = later;
         self.under_way = Some(facts);
         if self.waiting.is_empty() {
             self.oldest_at = None;
@@ -102,6 +117,12 @@ impl Outcomes {
     fn add(&mut self, mut row: OutcomeRow, facts: Facts, now: Timestamp) {
         row.receipt = Receipt { pump: self.worker, sequence: self.next_sequence };
         self.next_sequence += 1;
+        if row.mode == Mode::Holder {
+            // It held a later lease than the dead one that was found: that one is settled already.
+            let superseded =
+                |waiting: &Waiting| waiting.row.mode == Mode::Reap && waiting.row.job == row.job;
+            self.waiting.retain(|waiting| !superseded(waiting));
+        }
         self.waiting.push(Waiting { row, facts });
         self.oldest_at.get_or_insert(now);
     }
@@ -171,6 +192,8 @@ impl Driver {
         }
         if !matches!(ending, Ending::NotStarted) {
             self.appetite.finished(took);
+        } else if execution.withdrawn {
+            self.appetite.disappointed();
         }
         match decide(&execution, ending, token, self.stopping.is_some()) {
             Decision::Write { outcome, output, detail } => {
@@ -201,7 +224,12 @@ impl Driver {
         let mut row = OutcomeRow::new(job.id, job.attempt, job.owner, receipt, outcome);
         row.mode = Mode::Reap;
         row.detail = Some(format!("the lease of worker {} lapsed at {}", job.owner, job.expiry));
-        let facts = Facts { failures: job.failures, believed_expiry: job.expiry, in_doubt: false };
+        let facts = Facts {
+            job: job.id,
+            failures: job.failures,
+            believed_expiry: job.expiry,
+            in_doubt: false,
+        };
         self.outcomes.add(row, facts, now);
         self.outcomes.tick();
     }
@@ -283,7 +311,12 @@ impl Driver {
 
 impl Facts {
     const fn of(execution: &Execution) -> Self {
-        Self { failures: execution.failures, believed_expiry: execution.expiry, in_doubt: false }
+        Self {
+            job: execution.lease.job,
+            failures: execution.failures,
+            believed_expiry: execution.expiry,
+            in_doubt: false,
+        }
     }
 }
 
