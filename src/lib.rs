@@ -1,6 +1,5 @@
 //! Durable background jobs for programs without an async runtime.
-#![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 
 mod cancel;
 mod client;

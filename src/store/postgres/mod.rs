@@ -43,6 +43,7 @@ use session::PostgresSession;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use std::time::SystemTime;
 
 /// A store in a Postgres database, version 13 or later. Clones are the same store.
@@ -69,6 +70,8 @@ struct Inner {
     bounds: Bounds,
     clock: Option<Arc<dyn StoreClock>>,
     hub: Hub,
+    /// How long the server lets one statement take.
+    statement_timeout: Duration,
     /// The statements that set a session up.
     settings: String,
     /// Whether this process has seen the schema up to date.
@@ -149,6 +152,10 @@ impl Store for PostgresStore {
 
     fn bounds(&self) -> &Bounds {
         &self.inner.bounds
+    }
+
+    fn call_timeout(&self) -> Option<Duration> {
+        Some(self.inner.statement_timeout)
     }
 }
 

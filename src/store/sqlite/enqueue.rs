@@ -76,7 +76,6 @@ impl SqliteStore {
     /// # Errors
     /// [`SqliteFault::OtherFile`], [`SqliteFault::NotImmediate`], or what the engine says. Nothing of
     /// the call is left in the transaction then.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the typed face of it is built on top"))]
     pub(crate) fn enqueue_rows_in(
         &self,
         tx: &Connection,

@@ -42,6 +42,7 @@ use file::Identity;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::SystemTime;
 
 /// Jobs in an SQLite file. Clones are the same store; so are handles that were opened on one file.
@@ -115,6 +116,10 @@ impl Store for SqliteStore {
 
     fn bounds(&self) -> &Bounds {
         &self.0.bounds
+    }
+
+    fn call_timeout(&self) -> Option<Duration> {
+        Some(self.0.options.busy_timeout)
     }
 
     fn fault_classifier(&self) -> Option<&dyn StoreFaultClassifier> {
