@@ -1,5 +1,8 @@
 #![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
-#![cfg_attr(not(feature = "sqlite"), doc = "Durable background jobs for programs without an async runtime.")]
+#![cfg_attr(
+    not(feature = "sqlite"),
+    doc = "Durable background jobs for programs without an async runtime."
+)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 
 mod cancel;
