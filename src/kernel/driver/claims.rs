@@ -19,6 +19,7 @@ impl Driver {
     pub(super) fn may_claim(&self) -> bool {
         self.stopping.is_none()
             && self.asked.is_none()
+            && !self.hand_backs.is_asking()
             && !self.outcomes.is_under_way()
             && !self.outcomes.is_backed_up(self.config.workers)
             && self.room() > 0

@@ -103,6 +103,10 @@ impl HandBacks {
         self.doubt_until.is_some()
     }
 
+    pub(super) const fn is_asking(&self) -> bool {
+        self.asking
+    }
+
     pub(super) fn next_question(&mut self) -> bool {
         let go = self.ask && !self.asking && !self.held;
         if go {

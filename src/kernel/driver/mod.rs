@@ -258,14 +258,15 @@ impl Driver {
         if let Some(leases) = self.take_renewal() {
             return Some(Command::Renew { leases });
         }
+        // What a claim brings is known only once it is answered: the two exclude each other.
+        if self.asked.is_none() && self.hand_backs.next_question() {
+            return Some(Command::FindHeld);
+        }
         if let Some(command) = self.next_exchange(now) {
             return Some(command);
         }
         if let Some(leases) = self.hand_backs.next_batch() {
             return Some(Command::HandBack { leases });
-        }
-        if self.hand_backs.next_question() {
-            return Some(Command::FindHeld);
         }
         if self.stopping.is_none() && self.lapses.next_search() {
             return Some(Command::FindLapsed { max: LAPSED_PAGE });

@@ -17,6 +17,18 @@ fn stray() -> LeaseRef {
 }
 
 #[test]
+fn a_claim_in_doubt_asks_at_reconnect_what_is_held_and_hands_back_what_nobody_knows() {
+    let (mut scene, runs) = in_doubt(3);
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.nothing();
+    scene.tell(Event::HeldFound(vec![runs[0].lease, stray()]));
+    scene.claim(0);
+    assert_eq!(scene.hand_back(), [stray()]);
+    scene.nothing();
+}
+
+#[test]
 fn a_claim_that_is_not_in_doubt_asks_nothing() {
     let mut scene = Scene::new(2);
     scene.expect_claim();
@@ -25,4 +37,103 @@ fn a_claim_that_is_not_in_doubt_asks_nothing() {
     scene.claim(0);
     scene.heartbeat();
     scene.nothing();
+}
+
+#[test]
+fn no_claim_is_under_way_while_the_question_is() {
+    // What a claim brings meanwhile would look like something nobody knows.
+    let (mut scene, _) = in_doubt(3);
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.tick_poll();
+    scene.nothing();
+    assert_eq!(scene.driver.wake_at(), None);
+    scene.tell(Event::HeldFound(Vec::new()));
+    scene.expect_claim();
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.nothing();
+    scene.answer_claim(Vec::new());
+    scene.expect_find_held();
+}
+
+#[test]
+fn the_question_is_put_at_each_heartbeat_until_the_doubt_ends() {
+    let (mut scene, _) = in_doubt(3);
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.tell(Event::HeldFound(Vec::new()));
+    scene.claim(0);
+    let mut asked = 0;
+    for _ in 0..20 {
+        scene.tick_poll();
+        scene.quiet();
+        scene.heartbeat();
+        while let Some(command) = scene.next() {
+            match command {
+                Command::Renew { leases } => {
+                    let expiry = scene.now + LEASE;
+                    let row = Renewed::Renewed { expiry, cancel_requested: false };
+                    scene.tell(Event::Renewed(vec![row; leases.len()]));
+                }
+                Command::FindHeld => {
+                    asked += 1;
+                    scene.tell(Event::HeldFound(Vec::new()));
+                }
+                Command::Prolong { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    // Once a second from the one after the reconnect on; the last when it has ended.
+    assert_eq!(asked, DOUBT.as_secs() - 1);
+}
+
+#[test]
+fn a_failed_question_is_put_again_at_the_next_poll() {
+    let (mut scene, _) = in_doubt(3);
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.tell(Event::FindHeldFailed);
+    scene.quiet();
+    scene.tick_poll();
+    scene.expect_find_held();
+}
+
+#[test]
+fn a_failed_hand_back_is_tried_again_at_the_next_poll() {
+    let (mut scene, _) = in_doubt(3);
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.tell(Event::HeldFound(vec![stray()]));
+    scene.claim(0);
+    assert_eq!(scene.expect_hand_back(), [stray()]);
+    scene.tell(Event::HandBackFailed);
+    scene.nothing();
+    scene.tick_poll();
+    scene.claim(0);
+    assert_eq!(scene.hand_back(), [stray()]);
+}
+
+#[test]
+fn an_older_attempt_is_not_taken_for_the_one_that_runs() {
+    let (mut scene, runs) = in_doubt(3);
+    scene.tick_poll();
+    scene.expect_find_held();
+    let lease = LeaseRef { attempt: runs[0].lease.attempt + 1, ..runs[0].lease };
+    scene.tell(Event::HeldFound(vec![lease]));
+    scene.claim(0);
+    assert_eq!(scene.hand_back(), [lease]);
+}
+
+#[test]
+fn a_hand_back_answered_with_another_number_of_rows_halts() {
+    let (mut scene, _) = in_doubt(3);
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.tell(Event::HeldFound(vec![stray()]));
+    scene.claim(0);
+    scene.expect_hand_back();
+    let trigger = InvariantTrigger::HeartbeatBatchCountMismatch;
+    scene.tell_halting(Event::HandedBack(Vec::new()), trigger);
 }

@@ -161,6 +161,23 @@ fn a_stop_during_an_outage_keeps_trying_until_the_deadline() {
 }
 
 #[test]
+fn a_claim_in_doubt_is_asked_after_once_more_before_the_end() {
+    let mut scene = Scene::new(2);
+    scene.expect_claim();
+    scene.tell(Event::ClaimFailed { in_doubt: true });
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.tell(Event::HeldFound(Vec::new()));
+    scene.claim(0);
+    scene.stop();
+    scene.expect_find_held();
+    let lease = LeaseRef { job: job_id(900), attempt: 1 };
+    scene.tell(Event::HeldFound(vec![lease]));
+    assert_eq!(scene.hand_back(), [lease]);
+    scene.expect_stopped();
+}
+
+#[test]
 fn a_claim_whose_answer_is_lost_while_stopping_is_asked_after_before_the_end() {
     let mut scene = Scene::new(2);
     scene.expect_claim();
