@@ -233,7 +233,7 @@ impl Driver {
         self.lapses.page_was_full = jobs.len() as u64 >= u64::from(LAPSED_PAGE);
         for job in jobs {
             let lease = LeaseRef { job: job.id, attempt: job.attempt };
-            if self.outcomes.has(lease) {
+            if self.outcomes.has(job.id) {
                 // Our own result beats a lapse that we found ourselves; the fence decides.
                 continue;
             }
@@ -247,11 +247,16 @@ impl Driver {
     pub(super) fn on_held_found(&mut self, leases: Vec<LeaseRef>) {
         self.hand_backs.asking = false;
         for lease in leases {
-            let known = self.holder(lease).is_some() || self.outcomes.has(lease);
-            if !known {
-                self.hand_backs.add(lease);
+            if !self.knows(lease) {
+                self.give_back(lease);
             }
         }
+    }
+
+    /// Whether the lease has an execution here, be it one that gave the lease up, or an outcome.
+    fn knows(&self, lease: LeaseRef) -> bool {
+        self.outcomes.has(lease.job)
+            || self.executions.values().any(|execution| execution.lease == lease)
     }
 
     pub(super) fn on_handed_back(&mut self, rows: &[bool]) -> Result<(), InvariantViolation> {

@@ -7,7 +7,7 @@ use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
 use crate::job_error::Verdict;
 use crate::kernel::retry::RetryPolicy;
 use crate::store::{LeaseRef, Mode, Outcome, OutcomeRow, Receipt, RowReport, StaleReason};
-use crate::{CancelReason, JobState, Timestamp, WorkerId};
+use crate::{CancelReason, JobId, JobState, Timestamp, WorkerId};
 use std::time::Duration;
 
 /// Outcomes that are decided and not yet known to be written.
@@ -35,6 +35,7 @@ struct Waiting {
 /// What the driver believes of a row; the store never sees it.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
+    job: JobId,
     /// Failures before this attempt.
     failures: u32,
     believed_expiry: Timestamp,
@@ -83,8 +84,11 @@ impl Outcomes {
         holders.map(|waiting| LeaseRef { job: waiting.row.job, attempt: waiting.row.attempt })
     }
 
-    pub(super) fn has(&self, lease: LeaseRef) -> bool {
-        self.waiting.iter().any(|waiting| waiting.row.job == lease.job)
+    /// Whether an outcome of that job waits or is under way.
+    pub(super) fn has(&self, job: JobId) -> bool {
+        let under_way = self.under_way.as_deref().unwrap_or_default();
+        let mut waiting = self.waiting.iter().map(|waiting| &waiting.facts);
+        waiting.any(|facts| facts.job == job) || under_way.iter().any(|facts| facts.job == job)
     }
 
     pub(super) fn take_batch(&mut self) -> Vec<OutcomeRow> {
@@ -203,7 +207,12 @@ impl Driver {
         let mut row = OutcomeRow::new(job.id, job.attempt, job.owner, receipt, outcome);
         row.mode = Mode::Reap;
         row.detail = Some(format!("the lease of worker {} lapsed at {}", job.owner, job.expiry));
-        let facts = Facts { failures: job.failures, believed_expiry: job.expiry, in_doubt: false };
+        let facts = Facts {
+            job: job.id,
+            failures: job.failures,
+            believed_expiry: job.expiry,
+            in_doubt: false,
+        };
         self.outcomes.add(row, facts, now);
         self.outcomes.tick();
     }
@@ -285,7 +294,12 @@ impl Driver {
 
 impl Facts {
     const fn of(execution: &Execution) -> Self {
-        Self { failures: execution.failures, believed_expiry: execution.expiry, in_doubt: false }
+        Self {
+            job: execution.lease.job,
+            failures: execution.failures,
+            believed_expiry: execution.expiry,
+            in_doubt: false,
+        }
     }
 }
 

@@ -116,6 +116,36 @@ fn a_failed_hand_back_is_tried_again_at_the_next_poll() {
 }
 
 #[test]
+fn an_outcome_that_waits_or_is_under_way_is_known() {
+    let (mut scene, runs) = in_doubt(3);
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.finish_ok(&runs[0]);
+    let rows = scene.expect_report();
+    scene.tell(Event::HeldFound(vec![runs[0].lease]));
+    scene.nothing();
+    scene.report_failed(rows, true);
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.expect_find_held();
+    scene.tell(Event::HeldFound(vec![runs[0].lease]));
+    scene.nothing();
+}
+
+#[test]
+fn an_execution_whose_lease_was_given_up_here_is_not_handed_back_while_it_runs() {
+    let (mut scene, runs) = in_doubt(3);
+    scene.pass(LEASE);
+    scene.tick_poll();
+    assert_eq!(scene.expect_cancel().0, runs[0].execution);
+    scene.expect_withdraw();
+    scene.expect_find_held();
+    scene.tell(Event::HeldFound(vec![runs[0].lease]));
+    scene.expect_claim();
+    scene.nothing();
+}
+
+#[test]
 fn an_older_attempt_is_not_taken_for_the_one_that_runs() {
     let (mut scene, runs) = in_doubt(3);
     scene.tick_poll();

@@ -127,6 +127,22 @@ fn the_own_result_beats_the_own_lapse() {
 }
 
 #[test]
+fn the_own_result_beats_the_own_lapse_while_it_is_under_way() {
+    let (mut scene, runs) = Scene::running(2, 1);
+    scene.maintenance();
+    take!(scene, Command::FindLapsed { .. } => ());
+    scene.finish_ok(&runs[0]);
+    let rows = scene.expect_report();
+    let lease = runs[0].lease;
+    let page = vec![LapsedJob::new(lease.job, lease.attempt, WORKER, START)];
+    scene.tell(Event::LapsedFound(page));
+    scene.report_failed(rows, true);
+    scene.tick_poll();
+    let rows = scene.expect_report();
+    assert_eq!((rows.len(), rows[0].mode), (1, Mode::Holder));
+}
+
+#[test]
 fn a_running_attempt_whose_lease_the_store_calls_dead_is_lost_and_settled() {
     let (mut scene, runs) = Scene::running(2, 2);
     let lease = runs[0].lease;

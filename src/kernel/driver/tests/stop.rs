@@ -127,6 +127,18 @@ fn without_a_budget_leases_are_left_to_lapse() {
 }
 
 #[test]
+fn without_a_budget_nothing_found_held_is_handed_back_either() {
+    let mut scene = Scene::new(2);
+    scene.expect_claim();
+    scene.tell(Event::ClaimFailed { in_doubt: true });
+    scene.tick_poll();
+    scene.expect_find_held();
+    scene.tell(Event::StopRequested { hand_back: false });
+    scene.tell(Event::HeldFound(vec![LeaseRef { job: job_id(900), attempt: 1 }]));
+    scene.expect_stopped();
+}
+
+#[test]
 fn stopping_twice_is_stopping_once() {
     let (mut scene, runs) = stopping(1, 1);
     scene.stop();
