@@ -8,6 +8,7 @@ use crate::job_error::Verdict;
 use crate::kernel::retry::RetryPolicy;
 use crate::store::{LeaseRef, Mode, Outcome, OutcomeRow, Receipt, RowReport, StaleReason};
 use crate::{CancelReason, JobId, JobState, Timestamp, WorkerId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Outcomes that are decided and not yet known to be written.
@@ -91,10 +92,20 @@ impl Outcomes {
         waiting.any(|facts| facts.job == job) || under_way.iter().any(|facts| facts.job == job)
     }
 
+    /// The next report: at most one row of each job, so that no two decisions about one job meet in a
+    /// batch.
     pub(super) fn take_batch(&mut self) -> Vec<OutcomeRow> {
-        let count = self.waiting.len().min(BATCH_MAX);
-        let (rows, facts) =
-            self.waiting.drain(..count).map(|waiting| (waiting.row, waiting.facts)).unzip();
+        let mut jobs = BTreeSet::new();
+        let (mut rows, mut facts, mut later) = (Vec::new(), Vec::new(), Vec::new());
+        for waiting in std::mem::take(&mut self.waiting) {
+            if rows.len() < BATCH_MAX && jobs.insert(waiting.row.job) {
+                rows.push(waiting.row);
+                facts.push(waiting.facts);
+            } else {
+                later.push(waiting);
+            }
+        }
+        self.waiting = later;
         self.under_way = Some(facts);
         if self.waiting.is_empty() {
             self.oldest_at = None;
@@ -106,6 +117,12 @@ impl Outcomes {
     fn add(&mut self, mut row: OutcomeRow, facts: Facts, now: Timestamp) {
         row.receipt = Receipt { pump: self.worker, sequence: self.next_sequence };
         self.next_sequence += 1;
+        if row.mode == Mode::Holder {
+            // It held a later lease than the dead one that was found: that one is settled already.
+            let superseded =
+                |waiting: &Waiting| waiting.row.mode == Mode::Reap && waiting.row.job == row.job;
+            self.waiting.retain(|waiting| !superseded(waiting));
+        }
         self.waiting.push(Waiting { row, facts });
         self.oldest_at.get_or_insert(now);
     }

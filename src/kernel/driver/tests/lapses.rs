@@ -155,3 +155,38 @@ fn a_running_attempt_whose_lease_the_store_calls_dead_is_lost_and_settled() {
     scene.claim(0);
     scene.nothing();
 }
+
+#[test]
+fn one_report_holds_one_row_of_a_job() {
+    // More waits than one report holds, among it a dead lease of job 600; then a claim that rides with
+    // the first part brings the job itself, and it ends.
+    let mut scene = Scene::new(1);
+    scene.claim(0);
+    for page in 0..6 {
+        let first = 100 + page * 100;
+        found(&mut scene, (first..first + 100).map(|n| lapsed(n, 0)).collect());
+        if page == 0 {
+            let rows = scene.expect_report();
+            scene.report_failed(rows, false);
+        }
+    }
+    scene.tick_poll();
+    let first = scene.expect_report();
+    assert_eq!(first.len(), 500);
+    scene.tell(Event::Woken { due: scene.now });
+    scene.written(&first);
+    take!(scene, Command::Exchange { rows, .. } => {
+        assert!(jobs(&rows).contains(&job_id(600)));
+        scene.report_failed(rows, false);
+    });
+    take!(scene, Command::FindLapsed { .. } => scene.tell(Event::LapsedFound(Vec::new())));
+    let mut job = scene.new_job();
+    (job.id, job.attempt) = (job_id(600), 5);
+    let run = scene.give(vec![job])[0];
+    scene.finish_ok(&run);
+    scene.tick_poll();
+    let rows = scene.expect_report();
+    let of_it: Vec<_> = rows.iter().filter(|row| row.job == job_id(600)).collect();
+    assert_eq!(of_it.len(), 1);
+    assert_eq!((of_it[0].mode, of_it[0].attempt), (Mode::Holder, 5));
+}
