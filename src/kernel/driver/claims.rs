@@ -170,6 +170,9 @@ impl Driver {
 
     pub(super) fn on_started(&mut self, id: ExecutionId, now: Timestamp) {
         let Some(execution) = self.executions.get_mut(&id) else { return };
+        if execution.fired_at.is_some() || execution.times_out_at.is_some() {
+            return;
+        }
         if let Some(timeout) = execution.timeout {
             execution.times_out_at = Some(now + timeout);
             self.time_outs.insert((now + timeout, id));
@@ -192,6 +195,10 @@ impl Driver {
         let Some(execution) = self.executions.get_mut(&id) else { return };
         if execution.fired_at.is_none() {
             execution.fired_at = Some(now);
+            // A token fires once: its time limit wakes nobody any more.
+            if let Some(at) = execution.times_out_at.take() {
+                self.time_outs.remove(&(at, id));
+            }
             self.push(Command::Cancel { execution: id, reason });
         }
     }

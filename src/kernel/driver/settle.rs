@@ -182,7 +182,9 @@ impl Driver {
         if execution.replaced {
             self.replaced_count = self.replaced_count.saturating_sub(1);
         }
-        self.time_outs.remove(&(execution.times_out_at.unwrap_or_default(), id));
+        if let Some(at) = execution.times_out_at {
+            self.time_outs.remove(&(at, id));
+        }
         if execution.abandoned {
             return;
         }
