@@ -75,7 +75,9 @@ impl Driver {
         // more of them, or a queue would be burnt through.
         let late = claimed.jobs.iter().any(|job| job.expiry <= now);
         let more = count > 0 && !late && (count == asked || claimed.withheld);
-        self.pace.claim_answered(count > 0, more, claimed.next_due, now);
+        // What a pause or a limit withholds is due and stays so: it is looked for at the polls.
+        let next_due = claimed.next_due.filter(|due| *due > now || !claimed.withheld);
+        self.pace.claim_answered(count > 0, more, next_due, now);
         for job in claimed.jobs {
             self.take_on(job, now);
         }
