@@ -27,10 +27,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) const fn new(poll_min: Duration, poll_max: Duration, now: Timestamp) -> Self {
+    pub(super) fn new(poll_min: Duration, poll_max: Duration, now: Timestamp) -> Self {
         Self {
             poll_min,
-            poll_max,
+            poll_max: poll_max.max(poll_min),
             busy_at: now,
             next_poll_at: now,
             poll_owed: true,

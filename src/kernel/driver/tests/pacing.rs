@@ -171,6 +171,13 @@ fn after_a_fault_nothing_is_asked_before_the_next_poll() {
 }
 
 #[test]
+fn a_longest_interval_below_the_shortest_is_raised_to_it() {
+    let mut scene = Scene::of(DriverConfig { poll_max: ms(1), ..config(1) });
+    scene.claim(0);
+    assert_eq!(claims(&mut scene, 3), [1, 2, 3]);
+}
+
+#[test]
 fn a_pump_with_nothing_to_do_is_idle() {
     let mut scene = Scene::new(1);
     assert!(!scene.driver.is_idle(scene.now), "a claim is under way");
