@@ -133,6 +133,9 @@ impl Driver {
         self.pace.tick(now);
         self.outcomes.tick();
         self.hand_backs.tick();
+        if matches!(self.renewal, Renewal::Failed) {
+            self.renewal = Renewal::Due;
+        }
         self.lose_expired(now);
         self.withdraw_held_too_long(now);
     }
@@ -142,7 +145,7 @@ impl Driver {
         self.hand_backs.ask_while_in_doubt(now);
         self.lose_expired(now);
         self.replace_stuck(now);
-        if matches!(self.renewal, Renewal::Idle) {
+        if matches!(self.renewal, Renewal::Idle | Renewal::Failed) {
             self.renewal = Renewal::Due;
         }
     }
@@ -167,7 +170,7 @@ impl Driver {
     ) -> Result<(), InvariantViolation> {
         let targets = match std::mem::replace(&mut self.renewal, Renewal::Idle) {
             Renewal::UnderWay(targets) => targets,
-            Renewal::Idle | Renewal::Due => Vec::new(),
+            Renewal::Idle | Renewal::Due | Renewal::Failed => Vec::new(),
         };
         if rows.len() != targets.len() {
             let message =
