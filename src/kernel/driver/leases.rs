@@ -190,7 +190,8 @@ impl Driver {
         match row {
             Renewed::Lost => self.lose(id, Lost::NotRenewed, now),
             Renewed::Renewed { expiry, cancel_requested } => {
-                let Some(execution) = self.executions.get_mut(&id) else { return };
+                let live = self.executions.get_mut(&id).filter(|execution| !execution.abandoned);
+                let Some(execution) = live else { return };
                 execution.expiry = expiry;
                 self.push(Command::Prolong { execution: id, expiry });
                 if cancel_requested {

@@ -135,6 +135,19 @@ fn an_expired_lease_is_given_up_without_an_answer() {
 }
 
 #[test]
+fn a_renewal_answered_after_its_lease_was_given_up_prolongs_nothing() {
+    let (mut scene, _) = Scene::running(1, 1);
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.pass(LEASE);
+    scene.tick_poll();
+    scene.said.clear();
+    let row = renewed(&scene);
+    scene.tell(Event::Renewed(vec![row]));
+    scene.nothing();
+}
+
+#[test]
 fn a_renewal_answered_after_its_attempt_ended_changes_nothing() {
     let (mut scene, runs) = Scene::running(1, 1);
     scene.heartbeat();
