@@ -278,6 +278,9 @@ impl Driver {
 
     /// When [`Self::poll_command`] may have something again although nothing happened.
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
+        if self.is_stopped() {
+            return None;
+        }
         let time_out = self.time_outs.first().map(|(at, _)| *at);
         let flush = self.flush_at();
         // A claim that waits for outcomes goes with them.
