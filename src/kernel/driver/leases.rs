@@ -29,6 +29,10 @@ impl Lapses {
         self.under_way = false;
     }
 
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
     pub(super) fn settled_some(&mut self) {
         if std::mem::take(&mut self.page_was_full) {
             self.wanted = true;
@@ -116,9 +120,13 @@ impl HandBacks {
         go
     }
 
-    /// Nothing is under way, and what waits has failed before.
-    pub(super) fn is_settled_or_held(&self) -> bool {
-        self.under_way.is_none() && !self.asking && (self.held || self.waiting.is_empty())
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.under_way.is_some() || self.asking
+    }
+
+    /// What waits, if anything, has failed before.
+    pub(super) const fn is_empty_or_held(&self) -> bool {
+        self.held || (self.waiting.is_empty() && !self.ask)
     }
 
     pub(super) fn question_failed(&mut self) {
@@ -234,6 +242,10 @@ impl Driver {
 
     pub(super) fn on_lapsed_found(&mut self, jobs: Vec<LapsedJob>, now: Timestamp) {
         self.lapses.under_way = false;
+        if self.stopping.is_some() {
+            // Others find them as well; a stop takes on nothing new.
+            return;
+        }
         self.lapses.page_was_full = jobs.len() as u64 >= u64::from(LAPSED_PAGE);
         for job in jobs {
             let lease = LeaseRef { job: job.id, attempt: job.attempt };

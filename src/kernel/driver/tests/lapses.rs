@@ -190,3 +190,16 @@ fn one_report_holds_one_row_of_a_job() {
     assert_eq!(of_it.len(), 1);
     assert_eq!((of_it[0].mode, of_it[0].attempt), (Mode::Holder, 5));
 }
+
+#[test]
+fn a_stopping_pump_settles_no_more_dead_leases() {
+    let (mut scene, _) = Scene::running(1, 1);
+    scene.maintenance();
+    take!(scene, Command::FindLapsed { .. } => ());
+    scene.stop();
+    scene.expect_withdraw();
+    scene.tell(Event::LapsedFound(vec![lapsed(500, 0)]));
+    scene.nothing();
+    scene.maintenance();
+    scene.nothing();
+}

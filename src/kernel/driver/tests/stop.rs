@@ -188,6 +188,18 @@ fn a_stop_ends_after_the_deadline_once_the_last_answer_is_there() {
 }
 
 #[test]
+fn a_stop_waits_for_every_answer_it_is_owed() {
+    let (mut scene, runs) = stopping(1, 1);
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.finish_ok(&runs[0]);
+    scene.settle();
+    scene.nothing();
+    scene.tell(Event::RenewFailed);
+    scene.expect_stopped();
+}
+
+#[test]
 fn a_claim_in_doubt_is_asked_after_once_more_before_the_end() {
     let mut scene = Scene::new(2);
     scene.expect_claim();
