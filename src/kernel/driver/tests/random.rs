@@ -703,7 +703,6 @@ fn live(steps: &[Step], outage: bool) -> Vec<String> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 400,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
