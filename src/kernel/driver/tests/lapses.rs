@@ -179,6 +179,7 @@ fn one_report_holds_one_row_of_a_job() {
         assert!(jobs(&rows).contains(&job_id(600)));
         scene.report_failed(rows, false);
     });
+    take!(scene, Command::FindLapsed { .. } => scene.tell(Event::LapsedFound(Vec::new())));
     let mut job = scene.new_job();
     (job.id, job.attempt) = (job_id(600), 5);
     let run = scene.give(vec![job])[0];
@@ -188,4 +189,17 @@ fn one_report_holds_one_row_of_a_job() {
     let of_it: Vec<_> = rows.iter().filter(|row| row.job == job_id(600)).collect();
     assert_eq!(of_it.len(), 1);
     assert_eq!((of_it[0].mode, of_it[0].attempt), (Mode::Holder, 5));
+}
+
+#[test]
+fn a_stopping_pump_settles_no_more_dead_leases() {
+    let (mut scene, _) = Scene::running(1, 1);
+    scene.maintenance();
+    take!(scene, Command::FindLapsed { .. } => ());
+    scene.stop();
+    scene.expect_withdraw();
+    scene.tell(Event::LapsedFound(vec![lapsed(500, 0)]));
+    scene.nothing();
+    scene.maintenance();
+    scene.nothing();
 }
