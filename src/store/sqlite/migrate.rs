@@ -135,6 +135,6 @@ mod tests {
                 digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
             })
             .collect();
-        assert_eq!(hashes, ["6e2a8f72bc41c943"]);
+        assert_eq!(hashes, ["8d6f66ef2ae93cfc"]);
     }
 }

@@ -86,7 +86,6 @@ impl SqliteStore {
     }
 
     /// The options, to be followed by [`open`](SqliteStoreBuilder::open).
-    #[must_use]
     pub fn builder(path: impl AsRef<Path>) -> SqliteStoreBuilder {
         SqliteStoreBuilder::new(path.as_ref())
     }
