@@ -163,8 +163,7 @@ fn a_worker_that_holds_nothing_leaves_nothing_behind() {
 
 #[test]
 fn the_bounds_given_are_the_bounds_enforced() {
-    let mut bounds = Bounds::default();
-    bounds.payload_bytes_max = 1;
+    let bounds = Bounds { payload_bytes_max: 1, ..Bounds::default() };
     let store = MemoryStore::builder().clock(|| NOW).bounds(bounds.clone()).build();
     assert_eq!(*store.bounds(), bounds);
     let row = JobRow::new(JobId::new(), "work");
