@@ -3,5 +3,8 @@
 
 #[cfg(feature = "postgres")]
 pub mod cluster;
+pub mod counted;
+#[cfg(feature = "postgres")]
+pub mod database;
 #[cfg(feature = "postgres")]
 pub mod postgres;
