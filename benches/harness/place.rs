@@ -1,6 +1,7 @@
 //! Where jobs are kept: the kinds of stores, and a fresh one of a kind.
 
 use super::args::Args;
+use super::run::Pace;
 use super::{raw_postgres, raw_sqlite};
 use crate::support::database::Database;
 use backwave::store::sqlite::Synchronous;
@@ -105,8 +106,8 @@ impl Opened {
         }
     }
 
-    /// Jobs per second that plain SQL adds in transactions of `batch`.
-    pub(crate) fn raw_enqueue(&self, jobs: usize, batch: usize) -> Option<f64> {
+    /// How fast plain SQL adds jobs in transactions of `batch`.
+    pub(crate) fn raw_enqueue(&self, jobs: usize, batch: usize) -> Option<Pace> {
         match &self.home {
             Home::Memory => None,
             Home::Sqlite { folder, synchronous } => {
@@ -116,8 +117,8 @@ impl Opened {
         }
     }
 
-    /// Jobs per second that plain SQL takes and settles, all there are, in batches.
-    pub(crate) fn raw_drain(&self, jobs: usize, batch: usize) -> Option<f64> {
+    /// How fast plain SQL takes and settles all the jobs there are, in batches.
+    pub(crate) fn raw_drain(&self, jobs: usize, batch: usize) -> Option<Pace> {
         match &self.home {
             Home::Memory => None,
             Home::Sqlite { folder, synchronous } => {

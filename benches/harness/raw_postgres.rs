@@ -1,12 +1,11 @@
 //! The plainest loop over the Postgres table: one connection, one statement per batch, no threads. It does
 //! for each job what a lease needs (owner, expiry, attempt; the fence on them), and nothing else.
 
-use super::run;
+use super::run::{self, Pace, Stopwatch};
 use crate::support::{database::Database, postgres};
 use backwave::postgres::types::{ToSql, Type};
 use backwave::postgres::{Client, NoTls};
 use backwave::{JobId, WorkerId};
-use std::time::Instant;
 
 /// The settings under which the statements below were found to be fastest, also those of our sessions.
 const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off; \
@@ -34,7 +33,7 @@ fn connect(database: &Database) -> Client {
     client
 }
 
-pub(crate) fn enqueue(database: &Database, jobs: usize, batch: usize) -> f64 {
+pub(crate) fn enqueue(database: &Database, jobs: usize, batch: usize) -> Pace {
     let mut client = connect(database);
     let insert = client
         .prepare_typed(
@@ -45,7 +44,7 @@ pub(crate) fn enqueue(database: &Database, jobs: usize, batch: usize) -> f64 {
         )
         .expect("it is SQL");
     let ids = run::ids(jobs);
-    let began = Instant::now();
+    let watch = Stopwatch::start(jobs);
     for (number, ids) in ids.chunks(batch).enumerate() {
         let texts: Vec<String> = ids.iter().map(JobId::to_string).collect();
         let payloads: Vec<_> =
@@ -53,10 +52,10 @@ pub(crate) fn enqueue(database: &Database, jobs: usize, batch: usize) -> f64 {
         let row: [&(dyn ToSql + Sync); 4] = [&texts, &payloads, &run::QUEUE, &run::NAME];
         client.execute(&insert, &row).expect("they are new");
     }
-    jobs as f64 / began.elapsed().as_secs_f64()
+    watch.stop()
 }
 
-pub(crate) fn drain(database: &Database, jobs: usize, batch: usize) -> f64 {
+pub(crate) fn drain(database: &Database, jobs: usize, batch: usize) -> Pace {
     let mut client = connect(database);
     let queue = run::QUEUE;
     // Rows are settled by where they stand (ctid), after a look whether they are still held; a row that
@@ -87,7 +86,7 @@ pub(crate) fn drain(database: &Database, jobs: usize, batch: usize) -> f64 {
     let (mut held, mut attempts) = (Vec::<JobId>::new(), Vec::<i32>::new());
     let mut floor = (backwave::Timestamp::EPOCH, JobId::from_bytes([0; 16]));
     let (mut taken, mut settled) = (0, 0);
-    let began = Instant::now();
+    let watch = Stopwatch::start(jobs);
     loop {
         let rows = client
             .query(&statement, &[&held, &attempts, &me, &floor.0, &floor.1])
@@ -103,7 +102,7 @@ pub(crate) fn drain(database: &Database, jobs: usize, batch: usize) -> f64 {
             rows.iter().map(|row| (row.get::<_, JobId>(0), row.get::<_, i32>(1))).unzip();
         if held.is_empty() {
             assert_eq!((taken, settled), (jobs, jobs), "all of them");
-            return jobs as f64 / began.elapsed().as_secs_f64();
+            return watch.stop();
         }
     }
 }

@@ -2,17 +2,20 @@
 //! does for each job what a lease needs (owner, expiry, attempt; the fence on them), and nothing else: no
 //! receipts, no failure counts, no checks of what was read.
 
-use super::run;
+use super::run::{self, Pace, Stopwatch};
+use backwave::rusqlite::config::DbConfig;
 use backwave::rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use backwave::store::sqlite::Synchronous;
 use backwave::{JobId, Timestamp, WorkerId};
 use std::path::Path;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 const LEASE_US: i64 = 60_000_000;
 
 fn connect(folder: &Path, synchronous: Synchronous) -> Connection {
     let conn = Connection::open(folder.join("jobs.db")).expect("the file opens");
+    // As on our own connections: without it the claim is planned anew at every call.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).expect("it has this setting");
     let synchronous = if synchronous == Synchronous::Normal { "NORMAL" } else { "FULL" };
     conn.execute_batch(&format!(
         "PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -16384; \
@@ -30,10 +33,10 @@ fn now_us() -> i64 {
     Timestamp::from(SystemTime::now()).as_micros()
 }
 
-pub(crate) fn enqueue(folder: &Path, synchronous: Synchronous, jobs: usize, batch: usize) -> f64 {
+pub(crate) fn enqueue(folder: &Path, synchronous: Synchronous, jobs: usize, batch: usize) -> Pace {
     let mut conn = connect(folder, synchronous);
     let ids = run::ids(jobs);
-    let began = Instant::now();
+    let watch = Stopwatch::start(jobs);
     for (number, ids) in ids.chunks(batch).enumerate() {
         let tx = begin(&mut conn);
         let mut insert = tx
@@ -51,14 +54,14 @@ pub(crate) fn enqueue(folder: &Path, synchronous: Synchronous, jobs: usize, batc
         drop(insert);
         tx.commit().expect("committed");
     }
-    jobs as f64 / began.elapsed().as_secs_f64()
+    watch.stop()
 }
 
-pub(crate) fn drain(folder: &Path, synchronous: Synchronous, jobs: usize, batch: usize) -> f64 {
+pub(crate) fn drain(folder: &Path, synchronous: Synchronous, jobs: usize, batch: usize) -> Pace {
     let mut conn = connect(folder, synchronous);
     let me = WorkerId::new();
     let (mut held, mut done) = (Vec::new(), 0);
-    let began = Instant::now();
+    let watch = Stopwatch::start(jobs);
     loop {
         let tx = begin(&mut conn);
         settle(&tx, &me, &held);
@@ -67,7 +70,7 @@ pub(crate) fn drain(folder: &Path, synchronous: Synchronous, jobs: usize, batch:
         done += held.len();
         if held.is_empty() {
             assert_eq!(done, jobs, "all of them");
-            return jobs as f64 / began.elapsed().as_secs_f64();
+            return watch.stop();
         }
     }
 }

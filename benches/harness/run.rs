@@ -41,20 +41,22 @@ pub(crate) fn ids(count: usize) -> Vec<JobId> {
     (0..count).map(|_| JobId::new()).collect()
 }
 
+/// Jobs per second, and microseconds of this process's processor time per job.
+pub(crate) type Pace = (f64, Option<f64>);
+
 /// Measures `jobs` jobs: wall time and processor time.
-struct Stopwatch {
+pub(crate) struct Stopwatch {
     jobs: usize,
     began: Instant,
     cpu: Option<Duration>,
 }
 
 impl Stopwatch {
-    fn start(jobs: usize) -> Self {
+    pub(crate) fn start(jobs: usize) -> Self {
         Self { jobs, cpu: cpu_time(), began: Instant::now() }
     }
 
-    /// Jobs per second, and microseconds of processor time per job.
-    fn stop(&self) -> (f64, Option<f64>) {
+    pub(crate) fn stop(&self) -> Pace {
         let rate = self.jobs as f64 / self.began.elapsed().as_secs_f64();
         let cpu = cpu_time().zip(self.cpu).map(|(after, before)| after - before);
         (rate, cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / self.jobs as f64))
@@ -74,13 +76,14 @@ fn cpu_time() -> Option<Duration> {
 pub(crate) fn everything(place: &Place, args: &Args, table: &mut Table) {
     let jobs = args.jobs;
     let mut put = |what: &str, rate: f64, costs: Costs| table.put(place, what, rate, costs);
-    for batch in [100, 500] {
+    for batch in [20, 100, 500] {
         let opened = place.open();
-        if let Some(rate) = opened.raw_enqueue(jobs, BULK) {
-            put("raw: insert by 1000", rate, Costs::NONE);
+        if let Some((rate, cpu_us_per_job)) = opened.raw_enqueue(jobs, BULK) {
+            put("raw: insert by 1000", rate, Costs { cpu_us_per_job, ..Costs::NONE });
         }
-        if let Some(rate) = opened.raw_drain(jobs, batch) {
-            put(&format!("raw: drain by {batch}"), rate, Costs::NONE);
+        if let Some((rate, cpu_us_per_job)) = opened.raw_drain(jobs, batch) {
+            let what = format!("raw: drain by {batch}");
+            put(&what, rate, Costs { cpu_us_per_job, ..Costs::NONE });
         }
         drop(opened);
         let opened = place.open();
@@ -90,8 +93,8 @@ pub(crate) fn everything(place: &Place, args: &Args, table: &mut Table) {
         put(&format!("store alone, by {batch}"), rate, costs);
     }
     let opened = place.open();
-    if let Some(rate) = opened.raw_enqueue(singles(jobs), 1) {
-        put("raw: insert one by one", rate, Costs::NONE);
+    if let Some((rate, cpu_us_per_job)) = opened.raw_enqueue(singles(jobs), 1) {
+        put("raw: insert one by one", rate, Costs { cpu_us_per_job, ..Costs::NONE });
     }
     let (rate, costs) = enqueue_singly(&opened, singles(jobs));
     put("enqueue one by one", rate, costs);

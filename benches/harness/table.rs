@@ -40,9 +40,10 @@ pub(crate) struct Table {
 }
 
 /// What each measurement is held against.
-const BASELINES: [(&str, &[&str]); 3] = [
+const BASELINES: [(&str, &[&str]); 4] = [
     ("enqueue_many", &["raw: insert by 1000"]),
     ("enqueue one", &["raw: insert one by one"]),
+    ("group, 20 workers, prefetch off", &["raw: drain by 20"]),
     ("", &["raw: drain by 100", "raw: drain by 500"]),
 ];
 
@@ -109,7 +110,9 @@ impl Table {
                 );
             }
         }
-        text.push_str("\nTwo ratios: to draining by 100, and by 500.\n");
+        text.push_str(
+            "\nTwo ratios: to draining by 100, and by 500. Without prefetch: to draining by 20.\n",
+        );
         text
     }
 
