@@ -18,6 +18,9 @@ pub(crate) enum Order {
 pub(crate) struct Pool {
     orders: Sender<Order>,
     taken_by_workers: Receiver<Order>,
+    /// Not handed out yet. Tasks of one claim go in one go: sent one by one, as they are made, each
+    /// would find the workers asleep and wake one.
+    waiting: Vec<Arc<Task>>,
     pump: Sender<Message>,
     name: String,
     spawned: usize,
@@ -33,7 +36,9 @@ impl Pool {
         on_thread: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<(Self, Vec<thread::JoinHandle<()>>), std::io::Error> {
         let (orders, taken_by_workers) = unbounded();
-        let mut pool = Self { orders, taken_by_workers, pump, name, spawned: 0, on_thread };
+        let waiting = Vec::new();
+        let mut pool =
+            Self { orders, taken_by_workers, waiting, pump, name, spawned: 0, on_thread };
         let threads = (0..count).map(|_| pool.spawn()).collect::<Result<Vec<_>, _>>()?;
         Ok((pool, threads))
     }
@@ -56,10 +61,17 @@ impl Pool {
         })
     }
 
-    /// Hands a task to whichever worker is free next.
-    pub(crate) fn run(&self, task: Arc<Task>) {
-        // The pool holds a receiver itself, so the channel cannot be closed.
-        let _ = self.orders.send(Order::Run(task));
+    /// Takes on a task, for the next [`Self::hand_out`].
+    pub(crate) fn add(&mut self, task: Arc<Task>) {
+        self.waiting.push(task);
+    }
+
+    /// Hands each task to whichever worker is free next.
+    pub(crate) fn hand_out(&mut self) {
+        for task in self.waiting.drain(..) {
+            // The pool holds a receiver itself, so the channel cannot be closed.
+            let _ = self.orders.send(Order::Run(task));
+        }
     }
 
     pub(crate) fn retire_one(&self) {
@@ -70,6 +82,9 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         // What no worker has begun is not begun any more; then the channel closes as the senders go.
+        for task in &self.waiting {
+            task.withdraw();
+        }
         for order in self.taken_by_workers.try_iter() {
             if let Order::Run(task) = order {
                 task.withdraw();

@@ -241,8 +241,13 @@ impl Pump {
     /// Carries out what the driver asks for, until it asks for nothing more.
     fn carry_out(&mut self) -> Result<(), Fault> {
         while let Some(command) = self.driver.poll_command(self.store.time.now()) {
+            // The workers get what there is to do before anything else, a call of the store above all.
+            if !matches!(command, Command::Execute { .. } | Command::Note(_)) {
+                self.parts.pool.hand_out();
+            }
             self.obey(command)?;
         }
+        self.parts.pool.hand_out();
         self.store.end_cycle(&self.parts.pen);
         if std::mem::take(&mut self.settled) {
             self.parts.store.hub().settled();
@@ -377,7 +382,7 @@ impl Pump {
         self.step(event)
     }
 
-    fn execute(&mut self, execution: ExecutionId, job: ClaimedJob) -> Result<(), Fault> {
+    fn execute(&mut self, execution: ExecutionId, mut job: ClaimedJob) -> Result<(), Fault> {
         let Some(entry) = self.parts.entries.get(job.wire_name.as_str()) else {
             let message =
                 format!("job {} was claimed with a wire name that no handler is for", job.id);
@@ -387,7 +392,7 @@ impl Pump {
         token.set_deadline(self.store.time.expires_at(job.expiry));
         self.parts.tokens.insert(execution, token.clone());
         let (payload, version, has_time_limit) =
-            (job.payload.clone(), job.version, job.timeout.is_some());
+            (std::mem::take(&mut job.payload), job.version, job.timeout.is_some());
         let context = JobContext::from_parts(self.context_parts(job, token));
         let mut task = Task::new(execution, Arc::clone(entry), context, payload, version);
         task.has_time_limit = has_time_limit;
@@ -395,7 +400,7 @@ impl Pump {
         let task = Arc::new(task);
         self.running.insert(execution, Arc::clone(&task));
         self.taken += 1;
-        self.parts.pool.run(task);
+        self.parts.pool.add(task);
         Ok(())
     }
 
