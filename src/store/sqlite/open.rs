@@ -6,6 +6,7 @@ use super::file::Identity;
 use super::{Inner, migrate};
 use crate::store::StoreError;
 use crate::telemetry;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -87,6 +88,9 @@ fn connect(path: &Path, create: OpenFlags, options: &Options) -> Result<Connecti
     let conn = Connection::open_with_flags(path, flags)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     conn.busy_timeout(options.busy_timeout)?;
+    // Plans that hang on the values bound would be made anew at every call: a claim is a range scan, and
+    // its bounds are never the same.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     require_utf8(&conn, path, options.busy_timeout)?;
     enter_wal(&conn, path, options.busy_timeout)?;
     let synchronous = match options.synchronous {
