@@ -183,13 +183,7 @@ impl<'a> Taking<'a> {
         if room == 0 || self.withheld || self.lines[line].is_exhausted {
             return Ok(());
         }
-        // `state = 0` is written out, so that the partial index matches.
-        let mut statement = self.conn.prepare_cached(
-            "SELECT wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, \
-                    retry, timeout_us, tags \
-               FROM main.backwave_jobs \
-              WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id",
-        )?;
+        let mut statement = self.conn.prepare_cached(WALK)?;
         let Line { queue, position, .. } = self.lines[line];
         let mut rows = statement.query(params![queue, position.due_at, position.id()])?;
         while room > 0 {
@@ -244,10 +238,7 @@ fn first_after(
     position: Position,
     acceptable: &Acceptable<'_>,
 ) -> Result<Option<Timestamp>, StoreError> {
-    let mut statement = conn.prepare_cached(
-        "SELECT wire_name, version, due_at FROM main.backwave_jobs \
-          WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id",
-    )?;
+    let mut statement = conn.prepare_cached(LOOK_AHEAD)?;
     let mut rows = statement.query(params![queue, position.due_at, position.id()])?;
     while let Some(row) = rows.next()? {
         if acceptable.admits(row, 0, 1)? {
@@ -329,12 +320,7 @@ fn lease(
     }
     let places: HashMap<i64, usize> =
         taken.iter().enumerate().map(|(index, taken)| (taken.seq, index)).collect();
-    let mut statement = conn.prepare_cached(
-        "UPDATE main.backwave_jobs \
-            SET state = 2, owner = ?2, expiry = ?3, attempt = attempt + 1 \
-          WHERE seq IN (SELECT value FROM json_each(?1)) \
-         RETURNING seq, attempt, state, owner, expiry",
-    )?;
+    let mut statement = conn.prepare_cached(LEASE)?;
     let seqs = places.keys().copied().collect::<Seqs>().to_json();
     let mut rows = statement.query(params![seqs, worker.as_bytes(), expiry.as_micros()])?;
     let mut touched = 0;
@@ -368,3 +354,20 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
         (one, other) => one.or(other),
     }
 }
+
+/// One queue in the order of claims, from a position on. `state = 0` is written out, so that the partial
+/// index matches.
+pub(super) const WALK: &str = "SELECT wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, \
+                    retry, timeout_us, tags \
+               FROM main.backwave_jobs \
+              WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id";
+
+/// The same for a look: no more of a row than is judged.
+pub(super) const LOOK_AHEAD: &str = "SELECT wire_name, version, due_at FROM main.backwave_jobs \
+          WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id";
+
+/// Makes rows leased, and says what it wrote.
+pub(super) const LEASE: &str = "UPDATE main.backwave_jobs \
+            SET state = 2, owner = ?2, expiry = ?3, attempt = attempt + 1 \
+          WHERE seq IN (SELECT value FROM json_each(?1)) \
+         RETURNING seq, attempt, state, owner, expiry";

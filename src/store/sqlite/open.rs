@@ -165,6 +165,22 @@ mod tests {
     }
 
     #[test]
+    fn a_busy_statement_is_repeated_while_patience_lasts() {
+        let busy = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(5), None);
+        let calls = std::cell::Cell::new(0);
+        let third_time = || {
+            calls.set(calls.get() + 1);
+            if calls.get() < 3 { Err(busy()) } else { Ok(calls.get()) }
+        };
+        assert_eq!(retry_busy(Duration::from_secs(60), third_time), Ok(3));
+        let always = || Err::<(), _>(busy());
+        assert_eq!(retry_busy(Duration::ZERO, always), Err(busy()));
+        let other = || Err::<(), _>(rusqlite::Error::QueryReturnedNoRows);
+        let patience = Duration::from_secs(60);
+        assert_eq!(retry_busy(patience, other), Err(rusqlite::Error::QueryReturnedNoRows));
+    }
+
+    #[test]
     fn paths_that_name_no_file_are_refused_with_a_pointer_to_the_memory_store() {
         for path in ["", ":memory:", "file::memory:?cache=shared", "file:x?mode=memory"] {
             let fault = refuse_path(Path::new(path)).expect_err(path);
