@@ -6,7 +6,7 @@
 
 use super::batch::Seqs;
 use super::{locked, row};
-use crate::invariant::{InvariantTrigger, halt};
+use crate::invariant::InvariantTrigger;
 use crate::kernel::state::JobState;
 use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError};
 use crate::{JobId, Timestamp, WorkerId};
@@ -254,7 +254,7 @@ fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Taken, StoreE
     let state_before = row::state(row, 5, id)?;
     if state_before != JobState::Scheduled {
         let message = format!("job {id} is {state_before}, but stands among the waiting");
-        return Err(halt(InvariantTrigger::ClaimedRowNotEligible, message).into());
+        return Err(StoreError::found(InvariantTrigger::ClaimedRowNotEligible, message));
     }
     let payload: Option<Vec<u8>> = row.get(7)?;
     let payload_is_long = payload.is_none();
@@ -305,7 +305,7 @@ fn fetch_long_payloads(conn: &Connection, taken: &mut [Taken]) -> Result<(), Sto
         return Ok(());
     }
     let message = format!("{found} of {} long payloads of a claim exist", long.len());
-    Err(halt(InvariantTrigger::GuaranteedRowAbsent, message).into())
+    Err(StoreError::found(InvariantTrigger::GuaranteedRowAbsent, message))
 }
 
 /// Makes the taken jobs leased, by one statement, and reads back what it wrote.

@@ -2,7 +2,7 @@
 
 use super::batch;
 use super::row;
-use crate::invariant::{InvariantTrigger, halt};
+use crate::invariant::InvariantTrigger;
 use crate::store::{LeaseView, Receipt, Settlement, StoreError};
 use crate::{JobId, Timestamp, WorkerId};
 use rusqlite::{Connection, Row, params};
@@ -94,7 +94,7 @@ pub(super) fn expect_touched(
         return Ok(());
     }
     let message = format!("{what} touched {touched} rows where {expected} were locked for it");
-    Err(halt(InvariantTrigger::UnexpectedAffectedRowCount, message).into())
+    Err(StoreError::found(InvariantTrigger::UnexpectedAffectedRowCount, message))
 }
 
 /// The rows of a batch of ids: `?1` holds `?2` of them, 16 bytes each.

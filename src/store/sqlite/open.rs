@@ -28,7 +28,7 @@ pub(super) fn prepare(path: &Path, options: &Options) -> Result<(PathBuf, Identi
     // Only now the file exists, so that every link on the way to it can be resolved.
     let path = std::fs::canonicalize(path)
         .map_err(|_| SqliteFault::FileReplaced { path: path.to_owned() })?;
-    if let Some(migrated) = migrate::migrate(&mut conn, &path)? {
+    if let Some(migrated) = migrate::migrate(&mut conn, &path).map_err(StoreError::counted)? {
         telemetry::schema_migrated("sqlite", migrated.from, migrated.to);
     }
     let identity = Identity::of(&path)?;
@@ -44,7 +44,7 @@ pub(super) fn session(store: &Inner) -> Result<(Connection, Identity), StoreErro
     // connection must not be on another file than the one compared.
     store.require_database(&Identity::of(&store.path)?)?;
     let conn = connect(&store.path, OpenFlags::empty(), &store.options)?;
-    migrate::require_readable(&conn, &store.path)?;
+    migrate::require_readable(&conn, &store.path).map_err(StoreError::counted)?;
     let identity = Identity::of(&store.path)?;
     store.require_database(&identity)?;
     Ok((conn, identity))

@@ -65,7 +65,7 @@ impl SqliteSession {
         Ok(())
     }
 
-    /// Makes sure that no transaction outlives an error.
+    /// Makes sure that no transaction outlives an error, and counts a violation only then.
     fn leave<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         let Err(error) = result else {
             return result;
@@ -76,6 +76,7 @@ impl SqliteSession {
             let _ = self.conn.execute_batch("ROLLBACK");
         }
         self.is_lost = !self.conn.is_autocommit();
+        let error = error.counted();
         Err(if self.is_lost { error.with_session_lost() } else { error })
     }
 
