@@ -12,6 +12,8 @@ pub mod store;
 pub mod telemetry;
 mod time;
 
+#[cfg(feature = "postgres")]
+pub use ::postgres;
 pub use cancel::{CancelReason, CancelToken, Cancelled};
 pub use error::{DecodeError, EnqueueError, Error};
 pub use id::{JobId, ParseIdError, WorkerId};
@@ -20,7 +22,7 @@ pub use kernel::state::{JobState, ParseJobStateError};
 pub use kernel::text::NameFault;
 pub use store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
-pub use store::postgres::PostgresStore;
+pub use store::postgres::{PostgresBuilder, PostgresOpenError, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::SqliteStore;
 pub use time::{ParseTimestampError, Timestamp};
