@@ -30,6 +30,8 @@ pub mod telemetry;
 pub mod testing;
 mod time;
 
+#[cfg(feature = "postgres")]
+pub use ::postgres;
 pub use cancel::{CancelReason, CancelToken, Cancelled};
 pub use client::Client;
 pub use client::enqueue::Enqueued;
@@ -55,7 +57,7 @@ pub use new_job::NewJob;
 pub use registry::{DuplicateWireName, Manifest, ManifestEntry, Registry};
 pub use store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
-pub use store::postgres::PostgresStore;
+pub use store::postgres::{PostgresBuilder, PostgresOpenError, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::SqliteStore;
 pub use time::{ParseTimestampError, Timestamp};
