@@ -1,3 +1,193 @@
-//! Postgres.
-/// S.
-pub struct PostgresStore;
+//! The store in a Postgres database.
+//!
+//! One table holds every job. What is hot is a versioned plpgsql function per operation: a call is one
+//! round trip and one commit whatever the batch, its parameters are a few arrays, and each of its steps is
+//! a statement of its own. A VOLATILE function takes a new snapshot per statement, so that what was locked
+//! in one is read, as it stands, in the next. The Rust side is thin: it packs arrays and unpacks rows.
+//!
+//! Invariants kept here:
+//! - every transaction is READ COMMITTED; the functions refuse any other level;
+//! - rows are locked by ascending id, and judged only from their locked versions;
+//! - time is the server's `clock_timestamp()`, read when the locks are held, unless a test's clock
+//!   stands in for it;
+//! - a closed connection is never used again.
+//!
+//! Inside this folder the client's crate is `::postgres`.
+
+mod builder;
+mod claim;
+mod connect;
+mod enqueue;
+mod error;
+mod fault;
+mod floor;
+mod lease;
+mod migrate;
+mod operations;
+mod reads;
+mod report;
+mod schema;
+mod session;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use builder::PostgresBuilder;
+pub use error::PostgresOpenError;
+
+use crate::Timestamp;
+use crate::store::{Bounds, Hub, Session, Store, StoreClock, StoreError};
+use connect::Connector;
+use schema::Schema;
+use session::PostgresSession;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+/// A store in a Postgres database, version 13 or later. Clones are the same store.
+///
+/// Jobs live in a schema of their own, `backwave` unless another is chosen, which is made and brought up to
+/// date when the store is opened. What other languages may use there is the function `enqueue(json)` and
+/// the view `jobs_v1`.
+///
+/// ```no_run
+/// use backwave::PostgresStore;
+///
+/// let store = PostgresStore::open("postgres://app@db.example/app")?;
+/// # Ok::<(), backwave::store::StoreError>(())
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+/// What the store and its sessions share.
+struct Inner {
+    connector: Connector,
+    schema: Schema,
+    bounds: Bounds,
+    clock: Option<Arc<dyn StoreClock>>,
+    hub: Hub,
+    /// The statements that set a session up.
+    settings: String,
+    /// Whether this process has seen the schema up to date.
+    is_migrated: AtomicBool,
+}
+
+impl PostgresStore {
+    /// Opens the database at `url` without TLS, in the schema `backwave`, and makes or updates the schema.
+    /// May be called from async code: the I/O happens on a thread of its own.
+    ///
+    /// # Errors
+    /// Whatever keeps the connection from being made or the schema from being brought up to date. Nothing is
+    /// tried again.
+    pub fn open(url: &str) -> Result<Self, StoreError> {
+        let config: ::postgres::Config =
+            url.parse().map_err(StoreError::new::<::postgres::Error>)?;
+        Self::builder(config).open()
+    }
+
+    /// Chooses more than a URL can say.
+    ///
+    /// ```no_run
+    /// use backwave::PostgresStore;
+    ///
+    /// let config: postgres::Config = "host=db.example user=app dbname=app".parse()?;
+    /// let store = PostgresStore::builder(config).schema("jobs").open()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn builder(config: ::postgres::Config) -> PostgresBuilder {
+        PostgresBuilder::from_config(config)
+    }
+
+    /// Makes connections by a closure: any TLS stack, any way to find the server. The closure is called
+    /// on threads of this crate only. Two stores made so do not find each other in the process; clone the
+    /// one to share it.
+    ///
+    /// ```no_run
+    /// use backwave::PostgresStore;
+    ///
+    /// let connect = || postgres::Client::connect("host=/run/postgresql user=app", postgres::NoTls);
+    /// let store = PostgresStore::builder_with(connect).open()?;
+    /// # Ok::<(), backwave::store::StoreError>(())
+    /// ```
+    #[must_use]
+    pub fn builder_with(
+        connect: impl Fn() -> Result<::postgres::Client, ::postgres::Error> + Send + Sync + 'static,
+    ) -> PostgresBuilder {
+        PostgresBuilder::from_closure(Box::new(move |()| connect()))
+    }
+
+    /// The SQL that makes the schema `schema`, for an administrator to run where the program's own role
+    /// must not.
+    ///
+    /// ```
+    /// use backwave::PostgresStore;
+    ///
+    /// let sql = PostgresStore::ddl("jobs")?;
+    /// assert!(sql.contains(r#"CREATE TABLE "jobs".jobs"#));
+    /// # Ok::<(), backwave::store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When `schema` cannot be an identifier ([`PostgresOpenError::SchemaName`]).
+    pub fn ddl(schema: &str) -> Result<String, StoreError> {
+        Ok(migrate::ddl(&Schema::new(schema).map_err(StoreError::new)?))
+    }
+}
+
+impl Store for PostgresStore {
+    fn open_session(&self) -> Result<Box<dyn Session>, StoreError> {
+        Ok(Box::new(PostgresSession::open(Arc::clone(&self.inner))?))
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.inner.hub
+    }
+
+    fn bounds(&self) -> &Bounds {
+        &self.inner.bounds
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    /// Without the connection's settings: they hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("schema", &self.inner.schema.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Connects and sets the session up; the first time, also brings the schema up to date.
+    fn connect(&self) -> Result<::postgres::Client, StoreError> {
+        let mut client = self.connector.connect()?;
+        if self.is_migrated.load(Ordering::Acquire) {
+            let versions = connect::set_up(&mut client, &self.settings, &self.schema)?;
+            migrate::check_versions(versions)?;
+            return Ok(client);
+        }
+        client.batch_execute(&self.settings).map_err(fault::fault)?;
+        migrate::check_server(&mut client)?;
+        let migrated = migrate::migrate(&mut client, &self.schema)?;
+        self.is_migrated.store(true, Ordering::Release);
+        if let Some((from, to)) = migrated {
+            crate::telemetry::schema_migrated("postgres", from.unsigned_abs(), to.unsigned_abs());
+        }
+        Ok(client)
+    }
+
+    /// The time of the clock that stands in for the server's, if one does. It is the host's code: to be
+    /// asked before a call, never within a transaction.
+    fn clock_time(&self) -> Option<Timestamp> {
+        self.clock.as_ref().map(|clock| clock.now())
+    }
+
+    /// Some time near the server's, for checks in which only the order of magnitude counts.
+    fn rough_time(&self) -> Timestamp {
+        self.clock_time().unwrap_or_else(|| SystemTime::now().into())
+    }
+}

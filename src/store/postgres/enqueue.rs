@@ -1,0 +1,151 @@
+//! How jobs come in: on a session of ours, or inside a caller's transaction.
+
+use super::PostgresStore;
+use super::claim::bounded_us;
+use super::fault::fault;
+use super::session::{Call, Params, PostgresSession, one};
+use crate::store::{Due, EnqueueAnswer, JobRow, StoreError, check_rows};
+use crate::{JobId, Timestamp};
+use ::postgres::types::{ToSql, Type};
+use ::postgres::{Row, Transaction};
+use std::collections::HashSet;
+
+pub(super) const ENQUEUE: &str = "SELECT new_ids, store_time \
+    FROM {schema}.enqueue_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+
+/// The types of the parameters, for a connection that has not prepared the statement.
+const TYPES: [Type; 11] = [
+    Type::UUID_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT4_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::TIMESTAMPTZ_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TIMESTAMPTZ,
+];
+
+pub(super) fn enqueue(
+    session: &mut PostgresSession,
+    rows: &[JobRow],
+) -> Result<EnqueueAnswer, StoreError> {
+    if let Err((index, reason)) =
+        check_rows(rows, &session.store.bounds, session.store.rough_time())
+    {
+        return Ok(EnqueueAnswer::Rejected { index, reason });
+    }
+    let now = session.store.clock_time();
+    let columns = EnqueueColumns::new(rows);
+    let row = session.query_one(Call::Enqueue, &columns.params(&now))?;
+    unpack(rows, &row)
+}
+
+impl PostgresStore {
+    /// Adds jobs within the caller's transaction, on the caller's connection and thread: if it is rolled
+    /// back, they never were. After an error the transaction is aborted.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the public face stands on it"))]
+    pub(crate) fn enqueue_rows_in(
+        &self,
+        tx: &mut Transaction<'_>,
+        rows: &[JobRow],
+    ) -> Result<EnqueueAnswer, StoreError> {
+        let store = &self.inner;
+        if let Err((index, reason)) = check_rows(rows, &store.bounds, store.rough_time()) {
+            return Ok(EnqueueAnswer::Rejected { index, reason });
+        }
+        let now = store.clock_time();
+        let columns = EnqueueColumns::new(rows);
+        let params = columns.params(&now);
+        let typed: Vec<_> = params.into_iter().zip(TYPES).collect();
+        // Not prepared: the connection is the caller's, and may stand behind a pooler.
+        let answer = tx.query_typed(&store.schema.fill(ENQUEUE), &typed).map_err(fault)?;
+        unpack(rows, &one(answer)?)
+    }
+}
+
+/// The rows of an enqueue, column by column and by ascending id.
+struct EnqueueColumns<'a> {
+    ids: Vec<JobId>,
+    wire_names: Vec<&'a str>,
+    versions: Vec<i32>,
+    queues: Vec<&'a str>,
+    payloads: Vec<&'a [u8]>,
+    dues: Vec<Option<Timestamp>>,
+    delays_us: Vec<Option<i64>>,
+    retries: Vec<Option<String>>,
+    timeouts_us: Vec<Option<i64>>,
+    tags: Vec<Option<String>>,
+}
+
+impl<'a> EnqueueColumns<'a> {
+    fn new(rows: &'a [JobRow]) -> Self {
+        let mut sorted: Vec<&JobRow> = rows.iter().collect();
+        // Stable: of two rows with one id the first is kept.
+        sorted.sort_by_key(|row| row.id);
+        Self {
+            ids: sorted.iter().map(|row| row.id).collect(),
+            wire_names: sorted.iter().map(|row| row.wire_name.as_str()).collect(),
+            // Checked to be in range.
+            versions: sorted
+                .iter()
+                .map(|row| i32::try_from(row.version).unwrap_or(i32::MAX))
+                .collect(),
+            queues: sorted.iter().map(|row| row.queue.as_str()).collect(),
+            payloads: sorted.iter().map(|row| row.payload.as_bytes()).collect(),
+            dues: sorted
+                .iter()
+                .map(|row| if let Due::At(time) = row.due { Some(time) } else { None })
+                .collect(),
+            delays_us: sorted
+                .iter()
+                .map(
+                    |row| if let Due::In(delay) = row.due { Some(bounded_us(delay)) } else { None },
+                )
+                .collect(),
+            retries: sorted
+                .iter()
+                .map(|row| row.retry.as_ref().map(crate::RetryPolicy::to_stored))
+                .collect(),
+            timeouts_us: sorted.iter().map(|row| row.timeout.map(bounded_us)).collect(),
+            tags: sorted.iter().map(|row| tags_json(&row.tags)).collect(),
+        }
+    }
+
+    fn params<'b>(&'b self, now: &'b Option<Timestamp>) -> Vec<&'b (dyn ToSql + Sync)> {
+        let params: &Params<'b> = &[
+            &self.ids,
+            &self.wire_names,
+            &self.versions,
+            &self.queues,
+            &self.payloads,
+            &self.dues,
+            &self.delays_us,
+            &self.retries,
+            &self.timeouts_us,
+            &self.tags,
+            now,
+        ];
+        params.to_vec()
+    }
+}
+
+/// Arrays of arrays are rectangular in Postgres, tags are not: they travel as JSON.
+fn tags_json(tags: &[String]) -> Option<String> {
+    if tags.is_empty() {
+        return None;
+    }
+    // A list of strings always serialises.
+    serde_json::to_string(tags).ok()
+}
+
+fn unpack(rows: &[JobRow], row: &Row) -> Result<EnqueueAnswer, StoreError> {
+    let new_ids: Option<Vec<JobId>> = row.try_get(0).map_err(fault)?;
+    let store_time = row.try_get(1).map_err(fault)?;
+    let mut new_ids: HashSet<JobId> = new_ids.unwrap_or_default().into_iter().collect();
+    // Taken out as told, so that an id named twice is new once.
+    let is_new = rows.iter().map(|row| new_ids.remove(&row.id)).collect();
+    Ok(EnqueueAnswer::Accepted { is_new, store_time })
+}

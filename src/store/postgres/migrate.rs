@@ -1,0 +1,204 @@
+//! The schema: made and brought up to date by whoever comes first, under a lock of the database.
+//!
+//! The lock is taken before anybody looks, so that a dozen openers at once all succeed. The version row
+//! tells `version`, the last migration applied, and `min_reader`, the oldest code that may use the schema:
+//! a newer schema is fine as long as it still admits this release.
+
+use super::error::PostgresOpenError;
+use super::fault::{fault, is_lock_timeout, is_privilege};
+use super::schema::{Schema, quote};
+use crate::store::StoreError;
+use ::postgres::{Client, IsolationLevel, Transaction};
+use std::time::Duration;
+
+/// The version of the schema that this release makes.
+pub(super) const VERSION: i32 = 1;
+/// The oldest server whose SQL has what the functions use (`gen_random_uuid` without an extension).
+const SERVER_VERSION_MIN: i32 = 130_000;
+/// A waiting exclusive lock makes every claim queue behind it, so a migration rather gives up and comes
+/// back.
+const LOCK_TIMEOUT_MS: u32 = 3000;
+const TRIES: u32 = 10;
+
+/// Each with its number; the texts of one are applied in one transaction, in order.
+const MIGRATIONS: [(i32, &[&str]); 1] = [(
+    1,
+    &[
+        include_str!("migrations/0001_tables.sql"),
+        include_str!("migrations/0001_claim.sql"),
+        include_str!("migrations/0001_report.sql"),
+        include_str!("migrations/0001_lease.sql"),
+        include_str!("migrations/0001_operations.sql"),
+        include_str!("migrations/0001_enqueue.sql"),
+        include_str!("migrations/0001_views.sql"),
+        include_str!("migrations/0001_version.sql"),
+    ],
+)];
+
+/// Everything that an administrator must run to make the schema by hand.
+pub(super) fn ddl(schema: &Schema) -> String {
+    let mut text = format!("CREATE SCHEMA IF NOT EXISTS {};\n\n", schema.quoted());
+    for (_, parts) in MIGRATIONS {
+        for part in parts {
+            text.push_str(&schema.fill(part));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Refuses a server that cannot be trusted with jobs.
+pub(super) fn check_server(client: &mut Client) -> Result<(), StoreError> {
+    let row = client
+        .query_one(
+            "SELECT current_setting('server_encoding'), current_setting('server_version_num')::int",
+            &[],
+        )
+        .map_err(fault)?;
+    let encoding: String = row.try_get(0).map_err(fault)?;
+    let version: i32 = row.try_get(1).map_err(fault)?;
+    if version < SERVER_VERSION_MIN {
+        let version_min = SERVER_VERSION_MIN;
+        return Err(StoreError::new(PostgresOpenError::ServerVersion { version, version_min }));
+    }
+    if encoding != "UTF8" {
+        return Err(StoreError::new(PostgresOpenError::Encoding { encoding }));
+    }
+    Ok(())
+}
+
+/// Judges the version row of an existing schema.
+pub(super) fn check_versions(versions: Option<(i32, i32)>) -> Result<i32, StoreError> {
+    match versions {
+        None => Err(StoreError::new(PostgresOpenError::SchemaVersionMissing)),
+        Some((_, min_reader)) if min_reader > VERSION => {
+            Err(StoreError::new(PostgresOpenError::SchemaTooNew { min_reader, known: VERSION }))
+        }
+        Some((version, _)) => Ok(version),
+    }
+}
+
+/// Brings the schema up to date; tells from which version to which, if anything was to do.
+pub(super) fn migrate(
+    client: &mut Client,
+    schema: &Schema,
+) -> Result<Option<(i32, i32)>, StoreError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match try_migrate(client, schema) {
+            Err(Failure::Sql(error)) if is_lock_timeout(&error) && tries < TRIES => {
+                std::thread::sleep(Duration::from_millis(50) * tries);
+            }
+            Err(Failure::Sql(error)) if is_privilege(&error) => {
+                return Err(missing_privilege(client, schema, &error));
+            }
+            Err(Failure::Sql(error)) => return Err(fault(error)),
+            Err(Failure::Refused(error)) => return Err(error),
+            Ok(migrated) => return Ok(migrated),
+        }
+    }
+}
+
+enum Failure {
+    Sql(::postgres::Error),
+    Refused(StoreError),
+}
+
+impl From<::postgres::Error> for Failure {
+    fn from(error: ::postgres::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+fn try_migrate(client: &mut Client, schema: &Schema) -> Result<Option<(i32, i32)>, Failure> {
+    // A look without the lock first: once the schema stands, openers do not wait for each other.
+    if let Some(version) = applied(client, schema)? {
+        if version >= VERSION {
+            return Ok(None);
+        }
+    }
+    let mut tx =
+        client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start()?;
+    tx.batch_execute(&format!(
+        "SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; SET LOCAL statement_timeout = 0; \
+         SET LOCAL idle_in_transaction_session_timeout = 0"
+    ))?;
+    tx.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended('backwave migration ' || $1, 0))",
+        &[&schema.name()],
+    )?;
+    let from = applied(&mut tx, schema)?.unwrap_or(0);
+    if from >= VERSION {
+        return Ok(None);
+    }
+    apply(&mut tx, schema, from)?;
+    tx.commit()?;
+    Ok(Some((from, VERSION)))
+}
+
+fn apply(tx: &mut Transaction<'_>, schema: &Schema, from: i32) -> Result<(), Failure> {
+    if !exists(tx, schema)?.0 {
+        tx.batch_execute(&format!("CREATE SCHEMA {}", schema.quoted()))?;
+    }
+    for (version, parts) in MIGRATIONS {
+        if version > from {
+            for part in parts {
+                tx.batch_execute(&schema.fill(part))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The version that stands in the database, if any does.
+fn applied(
+    client: &mut impl ::postgres::GenericClient,
+    schema: &Schema,
+) -> Result<Option<i32>, Failure> {
+    if !exists(client, schema)?.1 {
+        return Ok(None);
+    }
+    let text = format!("SELECT version, min_reader FROM {}.schema_version", schema.quoted());
+    let row = client.query_opt(&text, &[])?;
+    let versions =
+        row.map(|row| Ok::<_, Failure>((row.try_get(0)?, row.try_get(1)?))).transpose()?;
+    check_versions(versions).map(Some).map_err(Failure::Refused)
+}
+
+/// Whether the schema exists, and whether its version table does.
+fn exists(
+    client: &mut impl ::postgres::GenericClient,
+    schema: &Schema,
+) -> Result<(bool, bool), ::postgres::Error> {
+    let row = client.query_one(
+        "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1), \
+                EXISTS (SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+                        WHERE n.nspname = $1 AND c.relname = 'schema_version')",
+        &[&schema.name()],
+    )?;
+    Ok((row.try_get(0)?, row.try_get(1)?))
+}
+
+/// Says what an administrator must run, as far as the catalogue lets us tell.
+fn missing_privilege(
+    client: &mut Client,
+    schema: &Schema,
+    error: &::postgres::Error,
+) -> StoreError {
+    let role = client
+        .query_one("SELECT current_user::text", &[])
+        .and_then(|row| row.try_get::<_, String>(0))
+        .unwrap_or_else(|_| "the role".to_owned());
+    let (role, name) = (quote(&role), schema.quoted());
+    let statement = match exists(client, schema) {
+        Ok((false, _)) => format!("CREATE SCHEMA {name} AUTHORIZATION {role};"),
+        Ok((true, false)) => format!("GRANT USAGE, CREATE ON SCHEMA {name} TO {role};"),
+        _ => format!(
+            "GRANT USAGE ON SCHEMA {name} TO {role}; \
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {role};"
+        ),
+    };
+    let message = error.as_db_error().map_or_else(String::new, |db| db.message().to_owned());
+    StoreError::new(PostgresOpenError::Privilege { message, statement }).with_code("42501")
+}

@@ -1,0 +1,122 @@
+//! Which faults are transient, and what becomes of the session.
+
+use super::*;
+use crate::store::postgres::fault::{connect_fault, fault};
+use crate::store::{FaultClass, StoreError, classify};
+
+/// An error with this code, as the server raises it.
+fn raised(client: &mut ::postgres::Client, code: &str) -> StoreError {
+    let text = format!("DO $$ BEGIN RAISE EXCEPTION 'made' USING ERRCODE = '{code}'; END $$");
+    fault(client.batch_execute(&text).unwrap_err())
+}
+
+#[test]
+fn the_closed_list_of_codes_is_kept_to_the_letter() {
+    let mut client = raw();
+    let keeps = ["40001", "40P01", "55P03", "57014"];
+    let loses = [
+        "08000", "08001", "08003", "08004", "08006", "08007", "40003", "57P01", "57P02", "57P03",
+        "57P05", "25P03", "25P04", "25006", "53000", "53100", "53200", "53300", "53400",
+    ];
+    let halts = [
+        "58000", "58030", "55000", "55006", "57P04", "3D000", "28000", "28P01", "42501", "25P01",
+        "25P02", "0A000", "26000", "42P05", "XX000", "XX001", "XX002", "22021", "22P05", "23505",
+        "23514", "08P01", "40002", "42P01", "BW001", "BW002", "57000", "08P02",
+    ];
+    let mut sorted = |code: &str| {
+        let error = raised(&mut client, code);
+        assert_eq!(error.code(), Some(code));
+        (classify(&error, None) == FaultClass::Transient, error.session_lost())
+    };
+    for code in keeps {
+        assert_eq!(sorted(code), (true, false), "{code}");
+    }
+    for code in loses {
+        assert_eq!(sorted(code), (true, true), "{code}");
+    }
+    for code in halts {
+        assert_eq!(sorted(code), (false, false), "{code}");
+    }
+}
+
+#[test]
+fn a_session_whose_backend_is_gone_is_lost_and_a_new_one_works() {
+    let place = Place::new();
+    let mut session = place.session();
+    add(session.as_mut(), &[row("q", -1)]);
+    let pids = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE application_name = 'backwave' AND query LIKE '%{}%'",
+        place.schema
+    );
+    raw().query(&pids, &[]).unwrap();
+    for _ in 0..2 {
+        let error = session.counts().unwrap_err();
+        assert_eq!(classify(&error, None), FaultClass::Transient, "{error:?}");
+        assert!(error.session_lost(), "{error:?}");
+    }
+    assert_eq!(place.session().counts().unwrap().len(), 1);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_a_transient_fault() {
+    // Bound and dropped: nobody listens there now.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut config = ::postgres::Config::new();
+    config.host("127.0.0.1").port(port).user("nobody");
+    let store = PostgresStore::builder(config).open_lazy().unwrap();
+    let error = store.open_session().map(drop).unwrap_err();
+    assert_eq!(classify(&error, None), FaultClass::Transient, "{error:?}");
+    assert!(error.session_lost());
+}
+
+#[test]
+fn a_name_that_does_not_resolve_and_a_socket_that_is_missing_are_transient() {
+    let mut config = ::postgres::Config::new();
+    config.host("no-such-host.invalid").user("nobody");
+    let store = PostgresStore::builder(config).open_lazy().unwrap();
+    let error = store.open_session().map(drop).unwrap_err();
+    assert_eq!(classify(&error, None), FaultClass::Transient, "{error:?}");
+    let mut config = ::postgres::Config::new();
+    config.host("/nonexistent").user("nobody");
+    let error = connect_fault(config.connect(::postgres::NoTls).map(drop).unwrap_err());
+    assert_eq!(classify(&error, None), FaultClass::Transient, "{error:?}");
+}
+
+#[test]
+fn a_wrong_database_halts() {
+    let mut config = config();
+    config.dbname("there_is_no_such_database");
+    let error = PostgresStore::builder(config).open().unwrap_err();
+    assert_eq!(classify(&error, None), FaultClass::Fatal);
+    assert_eq!(error.code(), Some("3D000"));
+}
+
+#[test]
+fn a_call_that_takes_too_long_keeps_its_session() {
+    let place = Place::built(|builder| builder.statement_timeout(Duration::from_millis(400)));
+    let mut session = place.session();
+    add(session.as_mut(), &[row("q", -1)]);
+    let me = WorkerId::new();
+    let job = take(session.as_mut(), me, "q", 1).jobs.remove(0);
+    let mut client = raw();
+    let mut tx = client.transaction().unwrap();
+    tx.execute(&format!("SELECT 1 FROM \"{}\".jobs FOR UPDATE", place.schema), &[]).unwrap();
+    let error = session.report(&[outcome(&job, me, Outcome::Succeeded)]).unwrap_err();
+    assert_eq!(classify(&error, None), FaultClass::Transient);
+    assert_eq!((error.code(), error.session_lost()), (Some("55P03"), false));
+    tx.rollback().unwrap();
+    assert_eq!(session.counts().unwrap().len(), 1);
+}
+
+#[test]
+fn statements_that_the_server_has_forgotten_are_prepared_anew_once() {
+    let place = Place::built(|builder| builder);
+    let mut session =
+        crate::store::postgres::session::PostgresSession::open(Arc::clone(&place.store.inner))
+            .unwrap();
+    add(&mut session, &[row("q", -1)]);
+    session.run_raw("DEALLOCATE ALL");
+    add(&mut session, &[row("q", -1)]);
+    assert_eq!(take(&mut session, WorkerId::new(), "q", 5).jobs.len(), 2);
+}
