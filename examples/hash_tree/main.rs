@@ -50,12 +50,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error and what caused it, in one line.
+/// An error and what caused it, in one line that says nothing twice.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
         cause = error.source();
     }
     text

@@ -33,42 +33,47 @@ impl Counts {
 /// Shows counts on standard error, not more often than is of use.
 pub struct Progress {
     is_terminal: bool,
-    shown: Option<(Counts, Instant)>,
+    shown: Option<Counts>,
+    next: Instant,
+    pause: Duration,
 }
 
 impl Progress {
     pub fn new() -> Self {
-        Self { is_terminal: std::io::stderr().is_terminal(), shown: None }
+        let is_terminal = std::io::stderr().is_terminal();
+        Self { is_terminal, shown: None, next: Instant::now(), pause: PAUSE_FIRST }
     }
 
-    /// How long to wait before the next look.
-    pub const PAUSE: Duration = Duration::from_millis(100);
-
-    /// Whether a look at the counts would be shown.
-    pub fn is_due(&self) -> bool {
-        self.shown.is_none_or(|(_, at)| at.elapsed() >= Self::PAUSE)
-    }
-
+    /// Shows them if it is time to, or if they are the last.
     pub fn show(&mut self, counts: Counts) {
-        // In a log, lines that say nothing new are noise.
-        if !self.is_terminal && self.shown.is_some_and(|(shown, _)| shown == counts) {
+        let now = Instant::now();
+        let is_last = counts.ended == counts.total;
+        if self.shown == Some(counts) || (now < self.next && !is_last) {
             return;
         }
-        self.shown = Some((counts, Instant::now()));
+        self.shown = Some(counts);
+        self.next = now + self.pause;
+        if !self.is_terminal {
+            // A log of a long run needs no ten lines a second.
+            self.pause = PAUSE_MAX.min(self.pause * 2);
+        }
         let Counts { total, ended, failed } = counts;
         let (before, after) = if self.is_terminal { ("\r\x1b[K", "") } else { ("", "\n") };
-        self.write(&format!("{before}{ended} of {total} files done, {failed} failed{after}"));
+        write(&format!("{before}{ended} of {total} files done, {failed} failed{after}"));
     }
 
     /// Leaves the line that is being rewritten, if there is one.
     pub fn finish(&mut self) {
         if self.is_terminal && self.shown.take().is_some() {
-            self.write("\n");
+            write("\n");
         }
     }
-
-    fn write(&self, text: &str) {
-        // Who closed standard error does not want to hear of it.
-        let _ = std::io::stderr().write_all(text.as_bytes());
-    }
 }
+
+fn write(text: &str) {
+    // Who closed standard error does not want to hear of it.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use backwave::{
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a run ended.
 pub enum End {
@@ -40,7 +40,8 @@ pub fn run(options: &Options) -> Result<End, Box<dyn Error>> {
     )?;
     let group = Arc::new(group);
     let stopped = stop_on_ctrl_c(Arc::clone(&group))?;
-    let mut run = Run { client, health, stopped, progress: Progress::new() };
+    let mut run =
+        Run { client, health, stopped, progress: Progress::new(), next_look: Instant::now() };
     let found = run.enqueue(&tree)?;
     let is_interrupted = found.is_interrupted || run.wait()?;
     run.progress.finish();
@@ -93,6 +94,8 @@ struct Run {
     /// Carries a message once a stop was asked for.
     stopped: Receiver<()>,
     progress: Progress,
+    /// When the counts are worth another look.
+    next_look: Instant,
 }
 
 /// What the walk found.
@@ -138,7 +141,7 @@ impl Run {
         let enqueued = self.client.enqueue_many(batch.drain(..))?;
         found.new += enqueued.iter().map(|job| u64::from(job.is_new)).sum::<u64>();
         found.is_interrupted = !self.stopped.is_empty();
-        if self.progress.is_due() {
+        if self.next_look <= Instant::now() {
             self.look()?;
         }
         Ok(())
@@ -152,7 +155,7 @@ impl Run {
             if counts.ended == counts.total {
                 return Ok(false);
             }
-            match self.stopped.recv_timeout(Progress::PAUSE) {
+            match self.stopped.recv_deadline(self.next_look) {
                 Ok(()) => return Ok(true),
                 Err(RecvTimeoutError::Timeout) => {}
                 // The handler lives as long as the process.
@@ -169,7 +172,10 @@ impl Run {
             let halts: Vec<_> = halts.values().map(ToString::to_string).collect();
             return Err(format!("the group has halted: {}", halts.join("; ")).into());
         }
+        let began = Instant::now();
         let counts = Counts::read(&self.client)?;
+        // Counting takes its time where there are very many; most of it is for hashing.
+        self.next_look = Instant::now() + LOOK_MIN.max(began.elapsed() * 10);
         self.progress.show(counts);
         Ok(counts)
     }
@@ -177,3 +183,5 @@ impl Run {
 
 /// Jobs per call to the store.
 const BATCH: usize = 1000;
+/// The shortest time between two looks at the counts.
+const LOOK_MIN: Duration = Duration::from_millis(100);
