@@ -4,6 +4,7 @@
 pub mod clock;
 #[cfg(feature = "postgres")]
 pub mod cluster;
+pub mod gate;
 pub mod log;
 #[cfg(feature = "postgres")]
 pub mod postgres;

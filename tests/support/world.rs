@@ -26,7 +26,11 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(store: impl Store, clock: OffsetClock, kept: Option<Box<dyn Any + Send + Sync>>) -> Self {
+    pub fn new(
+        store: impl Store,
+        clock: OffsetClock,
+        kept: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
         let store: Arc<dyn Store> = Arc::new(store);
         let client = Client::new(Arc::clone(&store));
         Self { store, clock, client, health: Arc::new(Health::new()), _kept: kept }
