@@ -17,6 +17,7 @@ on_every_store!(
     a_stop_with_nothing_running_is_clean_and_forgets_the_group,
     a_handler_that_finishes_within_the_budget_is_recorded,
     a_handler_that_gives_way_is_handed_back_untouched,
+    whoever_gives_way_the_moment_a_stop_is_asked_for_is_handed_back,
     a_handler_that_checks_its_token_gives_way_after_four_fifths_of_the_budget,
     a_handler_that_outlasts_the_budget_is_handed_back_and_its_result_changes_nothing,
     with_a_budget_of_zero_leases_are_left_to_lapse,
@@ -77,6 +78,28 @@ fn a_handler_that_gives_way_is_handed_back_untouched(world: &World) {
     assert_eq!(facts(&record), (JobState::Scheduled, 1, 0));
     assert_eq!(record.due_at, due_at, "it keeps its place");
     assert_eq!((record.owner, record.failure_detail), (None, None));
+}
+
+fn whoever_gives_way_the_moment_a_stop_is_asked_for_is_handed_back(world: &World) {
+    // That moment is short, so it is tried often.
+    let mut job = None;
+    for round in 0..100 {
+        let gate = Gate::new();
+        let registry =
+            Registry::new().handle_with(&gate.clone().into(), |gate: &Gate, ctx, _: Task| {
+                gate.say("begun");
+                while !ctx.is_stopping() {
+                    std::hint::spin_loop();
+                }
+                Err(ctx.give_way())
+            });
+        let group = world.spawn(registry, quick("at_once").pumps(4).workers(1));
+        let id = *job.get_or_insert_with(|| world.enqueue(task("long")));
+        gate.heard();
+        // More than once where another pump was just claiming.
+        assert!(group.shutdown().handed_back >= 1, "round {round}");
+        assert_eq!((world.job(id).state, world.job(id).failures), (JobState::Scheduled, 0));
+    }
 }
 
 fn a_handler_that_checks_its_token_gives_way_after_four_fifths_of_the_budget(world: &World) {
