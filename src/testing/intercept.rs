@@ -44,11 +44,14 @@ pub enum StoreCall {
     Job,
     /// [`Reads::counts`].
     Counts,
+    /// The drop of a session, before the real one is dropped: an error is of no use to anybody then,
+    /// a panic unwinds out of the drop.
+    CloseSession,
 }
 
 impl StoreCall {
     /// Every call.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::OpenSession,
         Self::Enqueue,
         Self::Claim,
@@ -63,6 +66,7 @@ impl StoreCall {
         Self::Requeue,
         Self::Job,
         Self::Counts,
+        Self::CloseSession,
     ];
 }
 
@@ -178,6 +182,12 @@ impl Store for Intercept {
 struct Intercepted {
     shared: Arc<Shared>,
     session: Box<dyn Session>,
+}
+
+impl Drop for Intercepted {
+    fn drop(&mut self) {
+        let _ = self.shared.pass(StoreCall::CloseSession);
+    }
 }
 
 impl Intercepted {
