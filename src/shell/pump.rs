@@ -7,7 +7,7 @@ use super::hints::Hints;
 use super::pool::Pool;
 use super::ticker::TokenTable;
 use super::worker::Task;
-use super::{Message, PumpLine, Tick};
+use super::{Message, PumpLine, Tick, dispose};
 use crate::context::ContextParts;
 use crate::health::{DegradedCause, Pen, StuckHandler};
 use crate::invariant::{self, InvariantTrigger, halt};
@@ -101,6 +101,7 @@ impl Pump {
         self.fail_stop(&fault);
         // The session is dropped last, when nobody waits for this thread any more: closing one may
         // block on a dead network.
+        dispose(Box::new(self));
     }
 
     fn pump(&mut self) -> Result<(), Fault> {
@@ -471,7 +472,8 @@ impl Pump {
         let running = self.running.values();
         let still_running: Vec<JobId> = running.map(|task| task.context.job_id()).collect();
         let Self { parts, store, handed_back, .. } = self;
-        drop(store);
+        // Closing is the adapter's code, whose panic must not keep the end from being told.
+        dispose(Box::new(store));
         parts.pen.ended();
         parts.board.ended(parts.index, PumpEnd::Stopped { handed_back, still_running });
     }
