@@ -23,7 +23,7 @@ const REPORT: &[&str] = &["report_v1("];
 const EXCHANGE: &[&str] = &["exchange_v1("];
 const ENQUEUE: &[&str] = &["enqueue_v1("];
 const ANY: &[&str] =
-    &["claim_v1(", "report_v1(", "exchange_v1(", "hand_back_v1(", "held_by", "owner"];
+    &["claim_v1(", "report_v1(", "exchange_v1(", "hand_back_v1(", "held_by_v1(", "renew_v1("];
 
 /// A store behind a proxy; the client goes round it, unless it is what is tried.
 struct Scene {
