@@ -30,8 +30,6 @@ pub mod telemetry;
 pub mod testing;
 mod time;
 
-#[cfg(feature = "postgres")]
-pub use ::postgres;
 pub use cancel::{CancelReason, CancelToken, Cancelled};
 pub use client::Client;
 pub use client::enqueue::Enqueued;
@@ -59,7 +57,7 @@ pub use store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use store::postgres::{PostgresBuilder, PostgresOpenError, PostgresStore};
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::SqliteStore;
+pub use store::sqlite::{SqliteFault, SqliteStore, SqliteStoreBuilder, Synchronous};
 pub use time::{ParseTimestampError, Timestamp};
 
 pub use crossbeam_channel;
