@@ -3,10 +3,12 @@
     not(feature = "sqlite"),
     doc = "Durable background jobs for programs without an async runtime."
 )]
+#![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 
 mod cancel;
 mod client;
+mod contain;
 mod context;
 mod encode;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
@@ -30,7 +32,7 @@ pub mod telemetry;
 pub mod testing;
 mod time;
 
-pub use cancel::{CancelReason, CancelToken, Cancelled};
+pub use cancel::{CancelToken, Cancelled};
 pub use client::Client;
 pub use client::enqueue::Enqueued;
 pub use context::{ContextBuilder, JobContext, OutputError};
@@ -45,12 +47,13 @@ pub use health::{
 };
 pub use id::{JobId, ParseIdError, WorkerId};
 pub use job::{Job, JobResult, Payload};
-pub use job_error::{JobError, JobResultExt, Verdict};
+pub use job_error::{JobError, JobResultExt};
 pub use kernel::dispatch::DispatchPolicy;
 pub use kernel::driver::Prefetch;
 pub use kernel::retry::RetryPolicy;
 pub use kernel::state::{JobState, ParseJobStateError};
 pub use kernel::text::NameFault;
+pub use kernel::verdict::{CancelReason, Verdict};
 pub use new_job::NewJob;
 pub use registry::{DuplicateWireName, Manifest, ManifestEntry, Registry};
 pub use store::memory::MemoryStore;

@@ -252,7 +252,7 @@ fn contained<R>(run: impl FnOnce() -> R) -> Result<R, StoreError> {
             Ok(violation) => StoreError::from(*violation),
             Err(payload) => {
                 let message = panic_message(payload.as_ref());
-                crate::shell::dispose(payload);
+                crate::contain::dispose(payload);
                 StoreError::new(StorePanicked { message })
             }
         }
