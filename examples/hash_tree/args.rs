@@ -38,6 +38,7 @@ pub struct Options {
 #[derive(Debug)]
 pub enum Database {
     Sqlite(PathBuf),
+    #[cfg(feature = "postgres")]
     Postgres(String),
 }
 
@@ -79,8 +80,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, ArgsError> 
             "--list" => list = true,
             "--db" => set_once(&mut database, Database::Sqlite(value()?.into()), TWO_DATABASES)?,
             "--postgres" => {
-                let url = text(&name, value()?)?;
-                set_once(&mut database, Database::Postgres(url), TWO_DATABASES)?;
+                set_once(&mut database, postgres(text(&name, value()?)?)?, TWO_DATABASES)?;
             }
             "--workers" => workers = Some(number(&name, value()?, 1..=1000)?),
             "--lease" => {
@@ -103,6 +103,16 @@ fn set_once<T>(place: &mut Option<T>, value: T, otherwise: &str) -> Result<(), A
         None => Ok(()),
         Some(_) => Err(error(otherwise)),
     }
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: String) -> Result<Database, ArgsError> {
+    Ok(Database::Postgres(url))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_url: String) -> Result<Database, ArgsError> {
+    Err(error("--postgres: built without the feature `postgres` of the crate"))
 }
 
 fn text(name: &str, value: OsString) -> Result<String, ArgsError> {

@@ -18,6 +18,8 @@
 //! A file is hashed once for good: one that has changed since is not hashed again. Start with a fresh
 //! database to hash a tree anew.
 
+#![allow(unreachable_pub, reason = "a program has no outside")]
+
 mod args;
 mod file;
 mod outcome;

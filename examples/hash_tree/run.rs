@@ -68,8 +68,6 @@ fn open(database: &Database, tree: &mut Tree) -> Result<Arc<dyn Store>, Box<dyn 
         }
         #[cfg(feature = "postgres")]
         Database::Postgres(url) => Ok(Arc::new(backwave::PostgresStore::open(url)?)),
-        #[cfg(not(feature = "postgres"))]
-        Database::Postgres(_) => Err("--postgres: built without the feature \"postgres\"".into()),
     }
 }
 

@@ -44,14 +44,14 @@ impl Example {
             return;
         }
         let user = 65_534;
-        // The folder of the build may be closed to others.
+        // The folder of the build may be closed to others. Not copied by this process: a child that
+        // another thread starts meanwhile would inherit the open file, and what is open for writing
+        // cannot be executed.
         let copy = folder.join("example");
-        std::fs::copy(&self.path, &copy).expect("a file can be copied");
+        done(Command::new("cp").arg(&self.path).arg(&copy));
         self.path = copy;
         let owner = format!("{user}:{user}");
-        let mut chown = Command::new("chown");
-        let status = chown.args(["--no-dereference", "--recursive", &owner]).arg(folder).status();
-        assert!(status.is_ok_and(|status| status.success()), "chown");
+        done(Command::new("chown").args(["--no-dereference", "--recursive", &owner]).arg(folder));
         self.user = Some(user);
     }
 
@@ -114,8 +114,7 @@ impl Running {
     /// What Ctrl-C does (SIGINT).
     pub fn interrupt(&self) {
         let id = self.child.id().to_string();
-        let status = Command::new("kill").args(["-s", "INT", &id]).status();
-        assert!(status.is_ok_and(|status| status.success()), "kill");
+        done(Command::new("kill").args(["-s", "INT", &id]));
     }
 
     pub fn wait(mut self) -> Ended {
@@ -133,6 +132,11 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn done(command: &mut Command) {
+    let status = command.status().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(status.success(), "{command:?}: {status}");
 }
 
 /// How an example ended, and all that it said.

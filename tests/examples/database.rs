@@ -42,7 +42,7 @@ impl Database {
         }
     }
 
-    /// All jobs, by id.
+    /// All jobs, by id; of a process that has ended, nothing is under way any more.
     pub fn rows(&self) -> BTreeMap<String, Row> {
         match self {
             Self::Sqlite(path) => sqlite_rows(path).expect("the file can be read"),
@@ -70,7 +70,7 @@ fn sqlite_rows(path: &Path) -> rusqlite::Result<BTreeMap<String, Row>> {
 mod server {
     use super::Row;
     use crate::support::postgres::{connect, url};
-    use backwave::postgres::{Client, Error, NoTls};
+    use backwave::postgres::{self, Client, Error, NoTls};
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -95,12 +95,13 @@ mod server {
 
         pub(super) fn rows(&self) -> Result<BTreeMap<String, Row>, Error> {
             let mut client = Client::connect(&self.url(), NoTls)?;
+            wait_until_alone(&mut client)?;
             let rows = client.query(
                 "SELECT id::text, state, attempt, failures, finished_at::text, output::text \
                    FROM backwave.jobs_v1",
                 &[],
             )?;
-            let row = |row: &backwave::postgres::Row| {
+            let row = |row: &postgres::Row| {
                 let (state, attempt, failures) = (row.get(1), row.get(2), row.get(3));
                 (
                     row.get(0),
@@ -109,6 +110,18 @@ mod server {
             };
             Ok(rows.iter().map(row).collect())
         }
+    }
+
+    /// What a killed process had sent is still carried out by the server, which notices only then that
+    /// nobody waits for the answer. A question asked before that would see half of it.
+    fn wait_until_alone(client: &mut Client) -> Result<(), Error> {
+        let others = "SELECT count(*) FROM pg_stat_activity \
+                       WHERE datname = current_database() AND pid <> pg_backend_pid() \
+                         AND backend_type = 'client backend'";
+        while client.query_one(others, &[])?.get::<_, i64>(0) > 0 {
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     impl Drop for Database {

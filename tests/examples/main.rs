@@ -1,6 +1,7 @@
 //! The examples, run as anybody would run them, and looked at from outside: what they print, what they
 //! leave in the database, and what `find` and `sha256sum` say of the same files.
 #![cfg(unix)]
+#![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod child;
 mod database;

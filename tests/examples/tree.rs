@@ -41,7 +41,7 @@ pub fn grow_plain(root: &Path, count: usize) {
 
 /// Takes every permission from a file.
 pub fn lock(path: &Path) {
-    fs::set_permissions(path, Permissions::from_mode(0)).expect("it is ours");
+    fs::set_permissions(path, Permissions::from_mode(0o000)).expect("it is ours");
 }
 
 pub fn is_owned_by_root(path: &Path) -> bool {
