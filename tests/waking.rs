@@ -3,7 +3,8 @@
 
 mod support;
 
-use backwave::{GroupOptions, JobError, JobState, Registry, RetryPolicy};
+use backwave::{Client, GroupOptions, JobError, JobState, Registry, RetryPolicy};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::gate::Gate;
 use support::world::{PATIENCE, Task, World, facts, quick, task};
@@ -87,8 +88,8 @@ fn a_job_that_a_group_hands_back_at_its_stop_is_found_by_its_sibling(world: &Wor
     let first = world.spawn(registry.clone(), hourly("first"));
     let id = world.enqueue(task("long"));
     assert_eq!(gate.heard(), "begun");
-    // Polling is what finds it: a hand-back sends no hint, so this sibling polls.
-    let _second = world.spawn(registry, quick("second"));
+    let second = world.spawn(registry, hourly("second"));
+    assert!(second.wait_until_idle(PATIENCE));
     assert_eq!(first.shutdown().handed_back, 1);
     assert_eq!(facts(&world.ended(id)), (JobState::Succeeded, 2, 0));
 }
@@ -120,4 +121,23 @@ fn waiting_for_a_job_and_for_idleness_end_at_once(world: &World) {
     // Where each waited for half a second's poll it would be 25 s.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(group.shutdown().handed_back, 0);
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_client_on_the_same_file_opened_by_another_path_wakes_it_too() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let file = folder.path().join("jobs.db");
+    let store = backwave::SqliteStore::builder(&file).busy_timeout(Duration::from_secs(1));
+    let store = store.open().expect("the file opens");
+    let group = backwave::spawn_group(store, finish(), hourly("by path"), Arc::default());
+    let group = group.expect("the group starts");
+    let detour = folder.path().join(".").join("jobs.db");
+    let client = Client::new(backwave::SqliteStore::open(detour).expect("the file opens"));
+    for _ in 0..3 {
+        assert!(group.wait_until_idle(PATIENCE));
+        let id = client.enqueue(task("x")).expect("accepted").id;
+        let record = client.wait(id, PATIENCE).expect("it ends");
+        assert_eq!(facts(&record), (JobState::Succeeded, 1, 0));
+    }
 }
