@@ -274,6 +274,6 @@ mod tests {
         let violation = halt(InvariantTrigger::ClaimBatchOverrun, "3 for 2");
         let boxed: Box<dyn Error + Send + Sync> = anyhow::Error::from(violation).into();
         assert_eq!(find_trigger(boxed.as_ref()), Some(InvariantTrigger::ClaimBatchOverrun));
-        assert_eq!(find_trigger(&std::fmt::Error), None);
+        assert_eq!(find_trigger(&fmt::Error), None);
     }
 }

@@ -1,6 +1,9 @@
-//! Durable background jobs for programs without an async runtime.
-#![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+#![cfg_attr(
+    not(feature = "sqlite"),
+    doc = "Durable background jobs for programs without an async runtime."
+)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 
 mod cancel;
 mod client;
@@ -52,9 +55,9 @@ pub use new_job::NewJob;
 pub use registry::{DuplicateWireName, Manifest, ManifestEntry, Registry};
 pub use store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
-pub use store::postgres::PostgresStore;
+pub use store::postgres::{PostgresBuilder, PostgresOpenError, PostgresStore};
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::SqliteStore;
+pub use store::sqlite::{SqliteFault, SqliteStore, SqliteStoreBuilder, Synchronous};
 pub use time::{ParseTimestampError, Timestamp};
 
 pub use crossbeam_channel;

@@ -5,6 +5,6 @@
 
 pub(crate) mod dispatch;
 pub(crate) mod driver;
-pub mod retry;
-pub mod state;
-pub mod text;
+pub(crate) mod retry;
+pub(crate) mod state;
+pub(crate) mod text;

@@ -7,7 +7,7 @@
 /// `text` with each control character but tab and newline replaced by U+FFFD, and cut on a character
 /// boundary so that the result has at most `bytes_max` bytes.
 #[must_use]
-pub fn clean(text: &str, bytes_max: usize) -> String {
+pub(crate) fn clean(text: &str, bytes_max: usize) -> String {
     let mut cleaned = String::with_capacity(text.len().min(bytes_max));
     for character in text.chars() {
         let kept = match character {
@@ -51,7 +51,7 @@ pub enum NameFault {
 ///
 /// # Errors
 /// The first fault found.
-pub const fn check_name(name: &str, bytes_max: usize) -> Result<(), NameFault> {
+pub(crate) const fn check_name(name: &str, bytes_max: usize) -> Result<(), NameFault> {
     let bytes = name.as_bytes();
     if bytes.is_empty() {
         return Err(NameFault::Empty);

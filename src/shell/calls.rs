@@ -91,9 +91,8 @@ impl Line {
         operation: impl FnOnce(&mut dyn Session) -> Result<T, StoreError>,
     ) -> Result<Called<T>, Fault> {
         self.called = true;
-        let mut session = match self.take_session(pen)? {
-            Some(session) => session,
-            None => return Ok(Called::Failed { in_doubt: false }),
+        let Some(mut session) = self.take_session(pen)? else {
+            return Ok(Called::Failed { in_doubt: false });
         };
         let sent = Instant::now();
         match operation(session.as_mut()) {

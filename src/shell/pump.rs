@@ -495,6 +495,8 @@ impl Pump {
         let halt = fault.halt_state();
         self.parts.pen.halted(halt.clone());
         for task in self.running.values() {
+            // What no worker has begun is not begun any more.
+            task.withdraw();
             task.token().fire(CancelReason::GroupStopping);
         }
         invariant::count_halt(fault.trigger());

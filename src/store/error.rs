@@ -4,6 +4,8 @@
 //! timeout, or what the adapter's own [`StoreFaultClassifier`] recognises. Everything else, the
 //! unknown included, stops the pump that met it.
 
+#[cfg(feature = "sqlite")]
+use crate::invariant::halt;
 use crate::invariant::{InvariantTrigger, InvariantViolation, find_trigger};
 use std::error::Error;
 use std::fmt;
@@ -71,6 +73,23 @@ impl StoreError {
             session_lost: false,
             source: Box::new(source),
         }))
+    }
+
+    /// A violation found while a transaction or a lock of the store's is held: not counted yet, since
+    /// counting runs the host's recorder. To be followed by [`Self::counted`] once that is let go of.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn found(trigger: InvariantTrigger, message: impl Into<String>) -> Self {
+        Self::new(Finding { trigger, message: message.into() })
+    }
+
+    /// Makes a violation of what was [found](Self::found); any other error stays as it is.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub(crate) fn counted(self) -> Self {
+        match self.downcast_ref::<Finding>() {
+            Some(found) => halt(found.trigger, found.message.as_str()).into(),
+            None => self,
+        }
     }
 
     /// Adds the database's own code.
@@ -162,6 +181,15 @@ impl Error for StoreError {
     }
 }
 
+/// A violation on its way out of a transaction.
+#[cfg(feature = "sqlite")]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Finding {
+    trigger: InvariantTrigger,
+    message: String,
+}
+
 impl From<InvariantViolation> for StoreError {
     fn from(violation: InvariantViolation) -> Self {
         Self::new(violation)
@@ -206,6 +234,7 @@ pub fn classify(error: &StoreError, adapter: Option<&dyn StoreFaultClassifier>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(feature = "sqlite"))]
     use crate::invariant::halt;
 
     struct Everything;

@@ -18,10 +18,12 @@ pub trait Wake: Send + Sync {
 #[derive(Clone, Default)]
 pub struct Hub(Arc<Inner>);
 
+type Subscribers = Vec<(u64, Arc<dyn Wake>)>;
+
 #[derive(Default)]
 struct Inner {
     /// Replaced whole on every change, so that a caller takes the list and lets go of the lock.
-    subscribers: Mutex<Arc<Vec<(u64, Arc<dyn Wake>)>>>,
+    subscribers: Mutex<Arc<Subscribers>>,
     /// Counts batches in which some job reached a terminal state; also numbers subscriptions.
     settled: Mutex<Counters>,
     changed: Condvar,
@@ -64,7 +66,6 @@ impl Hub {
     }
 
     /// Subscribes until the answer is dropped.
-    #[must_use]
     pub fn subscribe(&self, subscriber: Arc<dyn Wake>) -> Subscription {
         let id = {
             let mut counters = self.0.settled.lock();
@@ -75,7 +76,7 @@ impl Hub {
         Subscription { hub: self.clone(), id }
     }
 
-    fn edit(&self, change: impl FnOnce(&mut Vec<(u64, Arc<dyn Wake>)>)) {
+    fn edit(&self, change: impl FnOnce(&mut Subscribers)) {
         let replaced = {
             let mut list = self.0.subscribers.lock();
             let mut next = list.as_ref().clone();

@@ -1,11 +1,16 @@
 //! What integration tests share. Each test binary compiles it anew and uses a part of it.
 #![allow(dead_code, unreachable_pub, reason = "no single test binary uses all of it")]
 
+#[cfg(feature = "postgres")]
+pub mod audit;
+pub mod child;
 pub mod clock;
 #[cfg(feature = "postgres")]
 pub mod cluster;
+pub mod drill;
 pub mod gate;
 pub mod log;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod proxy;
 pub mod world;

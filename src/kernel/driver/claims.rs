@@ -75,7 +75,9 @@ impl Driver {
         // more of them, or a queue would be burnt through.
         let late = claimed.jobs.iter().any(|job| job.expiry <= now);
         let more = count > 0 && !late && (count == asked || claimed.withheld);
-        self.pace.claim_answered(count > 0, more, claimed.next_due, now);
+        // What a pause or a limit withholds is due and stays so: it is looked for at the polls.
+        let next_due = claimed.next_due.filter(|due| *due > now || !claimed.withheld);
+        self.pace.claim_answered(count > 0, more, next_due, now);
         for job in claimed.jobs {
             self.take_on(job, now);
         }
@@ -170,6 +172,9 @@ impl Driver {
 
     pub(super) fn on_started(&mut self, id: ExecutionId, now: Timestamp) {
         let Some(execution) = self.executions.get_mut(&id) else { return };
+        if execution.fired_at.is_some() || execution.times_out_at.is_some() {
+            return;
+        }
         if let Some(timeout) = execution.timeout {
             execution.times_out_at = Some(now + timeout);
             self.time_outs.insert((now + timeout, id));
@@ -192,6 +197,10 @@ impl Driver {
         let Some(execution) = self.executions.get_mut(&id) else { return };
         if execution.fired_at.is_none() {
             execution.fired_at = Some(now);
+            // A token fires once: its time limit wakes nobody any more.
+            if let Some(at) = execution.times_out_at.take() {
+                self.time_outs.remove(&(at, id));
+            }
             self.push(Command::Cancel { execution: id, reason });
         }
     }

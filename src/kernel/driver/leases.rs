@@ -29,6 +29,10 @@ impl Lapses {
         self.under_way = false;
     }
 
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
     pub(super) fn settled_some(&mut self) {
         if std::mem::take(&mut self.page_was_full) {
             self.wanted = true;
@@ -116,9 +120,13 @@ impl HandBacks {
         go
     }
 
-    /// Nothing is under way, and what waits has failed before.
-    pub(super) fn is_settled_or_held(&self) -> bool {
-        self.under_way.is_none() && !self.asking && (self.held || self.waiting.is_empty())
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.under_way.is_some() || self.asking
+    }
+
+    /// What waits, if anything, has failed before.
+    pub(super) const fn is_empty_or_held(&self) -> bool {
+        self.held || (self.waiting.is_empty() && !self.ask)
     }
 
     pub(super) fn question_failed(&mut self) {
@@ -133,6 +141,9 @@ impl Driver {
         self.pace.tick(now);
         self.outcomes.tick();
         self.hand_backs.tick();
+        if matches!(self.renewal, Renewal::Failed) {
+            self.renewal = Renewal::Due;
+        }
         self.lose_expired(now);
         self.withdraw_held_too_long(now);
     }
@@ -142,7 +153,7 @@ impl Driver {
         self.hand_backs.ask_while_in_doubt(now);
         self.lose_expired(now);
         self.replace_stuck(now);
-        if matches!(self.renewal, Renewal::Idle) {
+        if matches!(self.renewal, Renewal::Idle | Renewal::Failed) {
             self.renewal = Renewal::Due;
         }
     }
@@ -167,7 +178,7 @@ impl Driver {
     ) -> Result<(), InvariantViolation> {
         let targets = match std::mem::replace(&mut self.renewal, Renewal::Idle) {
             Renewal::UnderWay(targets) => targets,
-            Renewal::Idle | Renewal::Due => Vec::new(),
+            Renewal::Idle | Renewal::Due | Renewal::Failed => Vec::new(),
         };
         if rows.len() != targets.len() {
             let message =
@@ -187,7 +198,8 @@ impl Driver {
         match row {
             Renewed::Lost => self.lose(id, Lost::NotRenewed, now),
             Renewed::Renewed { expiry, cancel_requested } => {
-                let Some(execution) = self.executions.get_mut(&id) else { return };
+                let live = self.executions.get_mut(&id).filter(|execution| !execution.abandoned);
+                let Some(execution) = live else { return };
                 execution.expiry = expiry;
                 self.push(Command::Prolong { execution: id, expiry });
                 if cancel_requested {
@@ -230,6 +242,10 @@ impl Driver {
 
     pub(super) fn on_lapsed_found(&mut self, jobs: Vec<LapsedJob>, now: Timestamp) {
         self.lapses.under_way = false;
+        if self.stopping.is_some() {
+            // Others find them as well; a stop takes on nothing new.
+            return;
+        }
         self.lapses.page_was_full = jobs.len() as u64 >= u64::from(LAPSED_PAGE);
         for job in jobs {
             let lease = LeaseRef { job: job.id, attempt: job.attempt };

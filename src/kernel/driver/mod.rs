@@ -178,6 +178,8 @@ pub(crate) struct Driver {
 enum Renewal {
     Idle,
     Due,
+    /// It is tried again at the next poll tick: the next heartbeat may be a third of a lease away.
+    Failed,
     /// What each row of it stands for: an execution, or an outcome that is not confirmed yet.
     UnderWay(Vec<Option<ExecutionId>>),
 }
@@ -227,7 +229,7 @@ impl Driver {
             Event::Reported { rows, reports } => return self.on_reported(rows, reports, now),
             Event::ReportFailed { rows, in_doubt } => self.on_report_failed(rows, in_doubt),
             Event::Renewed(rows) => return self.on_renewed(&rows, now),
-            Event::RenewFailed => self.renewal = Renewal::Idle,
+            Event::RenewFailed => self.renewal = Renewal::Failed,
             Event::LapsedFound(jobs) => self.on_lapsed_found(jobs, now),
             Event::FindLapsedFailed => self.lapses.failed(),
             Event::HeldFound(leases) => self.on_held_found(leases),
@@ -276,6 +278,9 @@ impl Driver {
 
     /// When [`Self::poll_command`] may have something again although nothing happened.
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
+        if self.is_stopped() {
+            return None;
+        }
         let time_out = self.time_outs.first().map(|(at, _)| *at);
         let flush = self.flush_at();
         // A claim that waits for outcomes goes with them.

@@ -27,10 +27,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) const fn new(poll_min: Duration, poll_max: Duration, now: Timestamp) -> Self {
+    pub(super) fn new(poll_min: Duration, poll_max: Duration, now: Timestamp) -> Self {
         Self {
             poll_min,
-            poll_max,
+            poll_max: poll_max.max(poll_min),
             busy_at: now,
             next_poll_at: now,
             poll_owed: true,
@@ -92,6 +92,9 @@ impl Pace {
         self.claiming = false;
         self.poll_owed = false;
         self.hungry = more;
+        // Due by our clock, and the claim has just not brought it: our clock runs ahead of the store's, or
+        // somebody else has it in hand. Asking again at once would spin.
+        let next_due = next_due.map(|due| due.max(now + RECHECK));
         self.next_due = earliest(next_due, self.next_due_heard.take());
         if found {
             self.busy_at = now;
@@ -111,3 +114,6 @@ impl Pace {
 fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     [a, b].into_iter().flatten().min()
 }
+
+/// How soon a due time is looked at again that should have passed and has not.
+const RECHECK: Duration = Duration::from_millis(5);

@@ -158,7 +158,7 @@ impl Driver {
     /// could join it, or at a tick; else a moment after the first of it was decided.
     pub(super) fn flush_at(&self) -> Option<Timestamp> {
         let oldest = self.outcomes.oldest_at?;
-        if self.outcomes.is_under_way() || self.pace.is_held() {
+        if self.outcomes.is_under_way() || self.asked.is_some() || self.pace.is_held() {
             return None;
         }
         let waiting = self.outcomes.waiting.len();
@@ -182,7 +182,9 @@ impl Driver {
         if execution.replaced {
             self.replaced_count = self.replaced_count.saturating_sub(1);
         }
-        self.time_outs.remove(&(execution.times_out_at.unwrap_or_default(), id));
+        if let Some(at) = execution.times_out_at {
+            self.time_outs.remove(&(at, id));
+        }
         if execution.abandoned {
             return;
         }

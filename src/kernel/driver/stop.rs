@@ -1,7 +1,7 @@
 //! The clean stop, and handlers that do not end when they are asked to.
 
 use super::command::{Command, Note};
-use super::{Driver, ExecutionId};
+use super::{Driver, ExecutionId, Renewal};
 use crate::{CancelReason, Timestamp};
 
 #[derive(Debug)]
@@ -68,39 +68,51 @@ impl Driver {
 
     /// Reached when no other request is due: the last question, or the end.
     pub(super) fn next_stop_step(&mut self) -> Option<Command> {
-        let drained = self.is_drained();
-        let in_doubt = self.hand_backs.is_in_doubt();
-        let stopping = self.stopping.as_mut()?;
-        if !drained && !(stopping.over && self.asked.is_none() && !self.outcomes.is_under_way()) {
+        if self.stopping.is_none() || self.awaits_answer() {
             return None;
         }
-        if in_doubt && stopping.hand_back && !stopping.asked_last {
-            stopping.asked_last = true;
-            self.hand_backs.ask_while_in_doubt(Timestamp::MIN);
-            if self.hand_backs.next_question() {
-                return Some(Command::FindHeld);
-            }
-        }
-        // Past the budget nothing is tried again: what could not be written is left to lapse.
-        if !drained && !self.is_given_up() {
+        if !self.is_drained() && !self.is_given_up() {
             return None;
         }
-        let stopping = self.stopping.as_mut()?;
-        stopping.said = true;
+        if self.put_last_question() {
+            return Some(Command::FindHeld);
+        }
+        // The last question may have to wait for a tick, or the deadline.
+        if !self.is_drained() && !self.is_given_up() {
+            return None;
+        }
+        self.stopping.as_mut()?.said = true;
         Some(Command::Stopped)
     }
 
-    fn is_drained(&self) -> bool {
-        self.holders.is_empty()
-            && self.outcomes.is_empty()
-            && self.asked.is_none()
-            && self.hand_backs.is_empty()
+    fn put_last_question(&mut self) -> bool {
+        let in_doubt = self.hand_backs.is_in_doubt();
+        let Some(stopping) = self.stopping.as_mut() else { return false };
+        if !in_doubt || !stopping.hand_back || stopping.asked_last {
+            return false;
+        }
+        stopping.asked_last = true;
+        self.hand_backs.ask_while_in_doubt(Timestamp::MIN);
+        self.hand_backs.next_question()
     }
 
-    /// The budget is over and every request that is still owed has failed.
+    /// A request has not been answered yet.
+    fn awaits_answer(&self) -> bool {
+        self.asked.is_some()
+            || self.outcomes.is_under_way()
+            || matches!(self.renewal, Renewal::UnderWay(_))
+            || self.lapses.is_under_way()
+            || self.hand_backs.is_under_way()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.holders.is_empty() && self.outcomes.is_empty() && self.hand_backs.is_empty()
+    }
+
+    /// The budget is over and what is still owed has failed: it is not tried again, and left to lapse.
     fn is_given_up(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.over)
-            && self.hand_backs.is_settled_or_held()
+            && self.hand_backs.is_empty_or_held()
     }
 
     /// Counts handlers that ignore their token, and has their threads replaced up to a bound.

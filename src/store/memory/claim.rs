@@ -1,15 +1,15 @@
 //! Taking due jobs.
 
-use super::index::{Accepted, Merged};
-use super::state::{Change, Job, Life, State, Trouble};
+use super::index::{Accepted, Merged, Named, PlaceName};
+use super::state::{Change, Job, Life, Slot, State, Trouble};
 use crate::invariant::InvariantTrigger;
 use crate::store::{Claim, Claimed, ClaimedJob, QueueQuota};
-use crate::{JobId, JobState, Timestamp};
+use crate::{JobState, Timestamp};
 use std::collections::BTreeMap;
 
 /// What a claim will take.
 pub(super) struct Picked {
-    jobs: Vec<(JobId, Life)>,
+    jobs: Vec<(Slot, Life)>,
     withheld: bool,
     next_due: Option<Timestamp>,
 }
@@ -30,9 +30,9 @@ pub(super) fn plan(state: &State, claim: &Claim<'_>, now: Timestamp) -> Result<P
 /// Writes what was decided, and answers with what the jobs are now.
 pub(super) fn apply(state: &mut State, picked: Picked, now: Timestamp) -> Result<Claimed, Trouble> {
     let mut jobs = Vec::with_capacity(picked.jobs.len());
-    for (id, life) in picked.jobs {
-        let (_, before) = state.apply(id, Change::to(life))?;
-        jobs.push(handed_out(state, id, before)?);
+    for (slot, life) in picked.jobs {
+        let (job, name, before) = state.apply(slot, Change::to(life))?;
+        jobs.push(handed_out(job, &name, before));
     }
     Ok(Claimed::new(jobs, now).withheld(picked.withheld).next_due(picked.next_due))
 }
@@ -44,7 +44,7 @@ struct Picker<'a> {
     /// Of each planned queue that has lanes, what was not taken yet. A queue that is planned twice, and
     /// the second pass, go on where the last visit ended.
     queues: BTreeMap<usize, Merged<'a>>,
-    picked: Vec<(JobId, Life)>,
+    picked: Vec<(Slot, Life)>,
     bytes: u64,
     /// A job did not fit into the byte bound: the claim ends there, so that what is taken is a
     /// beginning of the order and no large job is overtaken for ever.
@@ -82,17 +82,17 @@ impl<'a> Picker<'a> {
             return Ok(());
         };
         for _ in 0..count {
-            let Some((_, id)) = waiting.peek().filter(|(due, _)| *due <= self.now) else {
+            let Some((_, id, slot)) = waiting.peek().filter(|(due, ..)| *due <= self.now) else {
                 break;
             };
-            let job = eligible(self.state, id)?;
+            let job = eligible(self.state, (id, slot))?;
             let bytes = self.bytes.saturating_add(job.payload.as_bytes().len() as u64);
             self.full |= !self.picked.is_empty() && bytes > self.claim.bytes_max;
             if self.full {
                 break;
             }
             self.bytes = bytes;
-            self.picked.push((id, leased(job.life, self.claim, self.now)));
+            self.picked.push((slot, leased(job.life, self.claim, self.now)));
             waiting.next();
         }
         Ok(())
@@ -106,8 +106,8 @@ impl<'a> Picker<'a> {
 }
 
 /// The job that the index of waiting jobs names, which must be waiting.
-fn eligible(state: &State, id: JobId) -> Result<&Job, Trouble> {
-    let job = state.indexed(id)?;
+fn eligible(state: &State, named: Named) -> Result<&Job, Trouble> {
+    let job = state.indexed(named)?;
     let found = job.life.state;
     if found == JobState::Scheduled {
         return Ok(job);
@@ -117,7 +117,7 @@ fn eligible(state: &State, id: JobId) -> Result<&Job, Trouble> {
     } else {
         InvariantTrigger::ClaimedRowNotEligible
     };
-    Err(Trouble::Breach(trigger, format!("job {id} is indexed as waiting and is {found}")))
+    Err(Trouble::Breach(trigger, format!("job {} is indexed as waiting and is {found}", job.id)))
 }
 
 fn leased(life: Life, claim: &Claim<'_>, now: Timestamp) -> Life {
@@ -130,11 +130,9 @@ fn leased(life: Life, claim: &Claim<'_>, now: Timestamp) -> Life {
 }
 
 /// A job as the write left it.
-fn handed_out(state: &State, id: JobId, before: Life) -> Result<ClaimedJob, Trouble> {
-    let job = state.indexed(id)?;
-    let name = state.index.name(job.place);
-    Ok(ClaimedJob {
-        id,
+fn handed_out(job: &Job, name: &PlaceName<'_>, before: Life) -> ClaimedJob {
+    ClaimedJob {
+        id: job.id,
         attempt: job.life.attempt,
         failures: job.life.failures,
         wire_name: name.wire_name.to_owned(),
@@ -149,5 +147,5 @@ fn handed_out(state: &State, id: JobId, before: Life) -> Result<ClaimedJob, Trou
         state: job.life.state,
         owner: job.life.hold.map(|(owner, _)| owner),
         expiry: job.life.hold.map_or(Timestamp::MIN, |(_, expiry)| expiry),
-    })
+    }
 }

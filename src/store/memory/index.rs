@@ -5,20 +5,22 @@
 //! job is in exactly one index by its state: in its lane while it is Scheduled, in its queue's leased
 //! set and its holder's while it is Leased, in none otherwise.
 
-use super::state::Life;
+use super::state::{Life, Slot};
 use crate::store::{Accepts, QueueCount};
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_set};
 
-type Ordered = BTreeSet<(Timestamp, JobId)>;
+/// A job in an order of times: told apart by its id, found by its slot.
+pub(super) type Entry = (Timestamp, JobId, Slot);
+type Ordered = BTreeSet<Entry>;
 
 #[derive(Default)]
 pub(super) struct Index {
     by_name: BTreeMap<String, usize>,
     /// Places are numbers into this list and into each queue's lanes; none is ever taken out.
     queues: Vec<Queue>,
-    held: BTreeMap<WorkerId, BTreeSet<JobId>>,
+    held: BTreeMap<WorkerId, BTreeMap<JobId, Slot>>,
 }
 
 #[derive(Clone, Copy)]
@@ -26,6 +28,9 @@ pub(super) struct Place {
     queue: usize,
     lane: usize,
 }
+
+/// A job, by both of its names.
+pub(super) type Named = (JobId, Slot);
 
 /// What a place stands for.
 pub(super) struct PlaceName<'a> {
@@ -83,15 +88,16 @@ impl Index {
 
     /// Enters a job by the life it has now. Whether exactly that was new everywhere.
     #[must_use]
-    pub(super) fn enter(&mut self, place: Place, id: JobId, life: &Life) -> bool {
+    pub(super) fn enter(&mut self, place: Place, (id, slot): Named, life: &Life) -> bool {
         let queue = &mut self.queues[place.queue];
-        queue.counts[slot(life.state)] += 1;
+        queue.counts[code(life.state)] += 1;
         match (life.state, life.hold) {
             (JobState::Scheduled, None) => {
-                queue.lanes[place.lane].waiting.insert((life.due_at, id))
+                queue.lanes[place.lane].waiting.insert((life.due_at, id, slot))
             }
             (JobState::Leased, Some((owner, expiry))) => {
-                queue.leased.insert((expiry, id)) & self.held.entry(owner).or_default().insert(id)
+                queue.leased.insert((expiry, id, slot))
+                    & self.held.entry(owner).or_default().insert(id, slot).is_none()
             }
             (JobState::Scheduled | JobState::Leased, _) => false,
             (_, hold) => hold.is_none(),
@@ -100,19 +106,19 @@ impl Index {
 
     /// Takes a job out by the life it had. Whether exactly that was there everywhere.
     #[must_use]
-    pub(super) fn leave(&mut self, place: Place, id: JobId, life: &Life) -> bool {
+    pub(super) fn leave(&mut self, place: Place, (id, slot): Named, life: &Life) -> bool {
         let queue = &mut self.queues[place.queue];
-        let count = &mut queue.counts[slot(life.state)];
+        let count = &mut queue.counts[code(life.state)];
         let Some(fewer) = count.checked_sub(1) else {
             return false;
         };
         *count = fewer;
         match (life.state, life.hold) {
             (JobState::Scheduled, None) => {
-                queue.lanes[place.lane].waiting.remove(&(life.due_at, id))
+                queue.lanes[place.lane].waiting.remove(&(life.due_at, id, slot))
             }
             (JobState::Leased, Some((owner, expiry))) => {
-                queue.leased.remove(&(expiry, id)) & self.release(owner, id)
+                queue.leased.remove(&(expiry, id, slot)) & self.release(owner, id)
             }
             (JobState::Scheduled | JobState::Leased, _) => false,
             (_, hold) => hold.is_none(),
@@ -123,7 +129,7 @@ impl Index {
         let Some(jobs) = self.held.get_mut(&owner) else {
             return false;
         };
-        let removed = jobs.remove(&id);
+        let removed = jobs.remove(&id).is_some();
         // Worker ids are not used again: an empty set would stay for ever.
         if jobs.is_empty() {
             self.held.remove(&owner);
@@ -152,8 +158,8 @@ impl Index {
     }
 
     /// The jobs leased to a worker, ascending.
-    pub(super) fn held(&self, worker: WorkerId) -> impl Iterator<Item = JobId> + '_ {
-        self.held.get(&worker).into_iter().flatten().copied()
+    pub(super) fn held(&self, worker: WorkerId) -> impl Iterator<Item = Named> + '_ {
+        self.held.get(&worker).into_iter().flatten().map(|(id, slot)| (*id, *slot))
     }
 
     #[cfg(test)]
@@ -165,7 +171,7 @@ impl Index {
     pub(super) fn counts(&self) -> Vec<QueueCount> {
         let queues = self.by_name.values().map(|number| &self.queues[*number]);
         let counts = queues.flat_map(|queue| {
-            let counts = JobState::ALL.into_iter().map(|state| (state, queue.counts[slot(state)]));
+            let counts = JobState::ALL.into_iter().map(|state| (state, queue.counts[code(state)]));
             counts
                 .filter(|(_, count)| *count > 0)
                 .map(|(state, count)| QueueCount::new(queue.name.clone(), state, count))
@@ -204,12 +210,12 @@ impl<'a> Accepted<'a> {
 
 /// Several ordered sets, read as one.
 pub(super) struct Merged<'a> {
-    sources: Vec<btree_set::Iter<'a, (Timestamp, JobId)>>,
-    heads: BinaryHeap<Reverse<((Timestamp, JobId), usize)>>,
+    sources: Vec<btree_set::Iter<'a, Entry>>,
+    heads: BinaryHeap<Reverse<(Entry, usize)>>,
 }
 
 impl<'a> Merged<'a> {
-    fn new(sources: impl Iterator<Item = btree_set::Iter<'a, (Timestamp, JobId)>>) -> Self {
+    fn new(sources: impl Iterator<Item = btree_set::Iter<'a, Entry>>) -> Self {
         let mut sources: Vec<_> = sources.collect();
         let heads = sources.iter_mut().enumerate();
         let heads = heads.filter_map(|(number, source)| Some(Reverse((*source.next()?, number))));
@@ -217,13 +223,13 @@ impl<'a> Merged<'a> {
     }
 
     /// The first that was not taken.
-    pub(super) fn peek(&self) -> Option<(Timestamp, JobId)> {
+    pub(super) fn peek(&self) -> Option<Entry> {
         self.heads.peek().map(|Reverse((head, _))| *head)
     }
 }
 
 impl Iterator for Merged<'_> {
-    type Item = (Timestamp, JobId);
+    type Item = Entry;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut top = self.heads.peek_mut()?;
@@ -236,6 +242,6 @@ impl Iterator for Merged<'_> {
     }
 }
 
-const fn slot(state: JobState) -> usize {
+const fn code(state: JobState) -> usize {
     state.code() as usize
 }

@@ -6,7 +6,7 @@
 //! - **Plan, then apply.** A change is computed whole from a state that is only read, and then written
 //!   with moves that cannot fail. A flag is up while it is written; a panic in between leaves it up,
 //!   and from then on every call is answered with [`Corrupt`].
-//! - **Every way in has an index** ([`index`]): by id, waiting by (due, id) per queue, wire name and
+//! - **Every way in has an index**: by id, waiting by (due, id) per queue, wire name and
 //!   version, leased by expiry per queue, held per worker. No operation scans jobs that are not part
 //!   of its answer.
 //! - **Deterministic.** Ordered maps only; the same calls at the same times give the same answers.

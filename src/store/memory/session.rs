@@ -1,6 +1,7 @@
 //! The contract's operations, each a plan and its application.
 
-use super::state::{Change, State, Trouble};
+use super::index::Named;
+use super::state::{Change, Slot, State, Trouble};
 use super::{MemoryStore, claim, settle};
 use crate::store::{
     CancelAnswer, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, JobRecord, JobRow,
@@ -86,18 +87,19 @@ impl Jobs for MemorySession {
 
     fn find_lapsed(&mut self, queues: &[String], max: u32) -> Result<Lapsed, StoreError> {
         self.0.read(|state, now| {
-            let dead = state.index.leased(queues).take_while(|(expiry, _)| *expiry <= now);
-            let jobs = dead.take(max as usize).map(|(expiry, id)| lapsed(state, id, expiry));
+            let dead = state.index.leased(queues).take_while(|(expiry, ..)| *expiry <= now);
+            let jobs =
+                dead.take(max as usize).map(|(expiry, id, slot)| lapsed(state, (id, slot), expiry));
             Ok(Lapsed::new(jobs.collect::<Result<_, _>>()?, now))
         })
     }
 
     fn held_by(&mut self, worker: WorkerId) -> Result<Held, StoreError> {
         self.0.read(|state, now| {
-            let leases = state.index.held(worker).map(|id| {
-                let life = state.indexed(id)?.life;
+            let leases = state.index.held(worker).map(|named| {
+                let life = state.indexed(named)?.life;
                 let expiry = life.hold.map_or(Timestamp::MIN, |(_, expiry)| expiry);
-                Ok((LeaseRef { job: id, attempt: life.attempt }, expiry))
+                Ok((LeaseRef { job: named.0, attempt: life.attempt }, expiry))
             });
             Ok(Held::new(leases.collect::<Result<_, Trouble>>()?, now))
         })
@@ -122,14 +124,14 @@ impl Operations for MemorySession {
     fn request_cancel(&mut self, job: JobId) -> Result<CancelAnswer, StoreError> {
         self.0.write(
             |state, now| Ok(settle::request_cancel(state, job, now)),
-            |state, planned, _| apply_one(state, job, planned),
+            |state, planned, _| apply_one(state, planned),
         )
     }
 
     fn requeue(&mut self, job: JobId) -> Result<RequeueAnswer, StoreError> {
         self.0.write(
             |state, now| Ok(settle::requeue(state, job, now)),
-            |state, planned, _| apply_one(state, job, planned),
+            |state, planned, _| apply_one(state, planned),
         )
     }
 }
@@ -147,27 +149,26 @@ impl Reads for MemorySession {
 /// Per row, whether its id is neither stored nor given by an earlier row of the call.
 fn novelty(state: &State, rows: &[JobRow]) -> Vec<bool> {
     let mut given = BTreeSet::new();
-    rows.iter().map(|row| !state.jobs.contains_key(&row.id) && given.insert(row.id)).collect()
+    rows.iter().map(|row| !state.by_id.contains_key(&row.id) && given.insert(row.id)).collect()
 }
 
 fn apply_one<A>(
     state: &mut State,
-    job: JobId,
-    (change, answer): (Option<Change>, A),
+    (change, answer): (Option<(Slot, Change)>, A),
 ) -> Result<A, Trouble> {
-    state.apply_all(change.map(|change| (job, change)))?;
+    state.apply_all(change)?;
     Ok(answer)
 }
 
-fn lapsed(state: &State, id: JobId, expiry: Timestamp) -> Result<LapsedJob, Trouble> {
-    let job = state.indexed(id)?;
+fn lapsed(state: &State, named: Named, expiry: Timestamp) -> Result<LapsedJob, Trouble> {
+    let job = state.indexed(named)?;
     let name = state.index.name(job.place);
     let owner = match (job.life.state, job.life.hold) {
         (JobState::Leased, Some((owner, _))) => owner,
-        (found, _) => return Err(not_leased(id, found)),
+        (found, _) => return Err(not_leased(job.id, found)),
     };
     Ok(LapsedJob {
-        id,
+        id: job.id,
         attempt: job.life.attempt,
         owner,
         expiry,

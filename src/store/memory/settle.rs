@@ -4,7 +4,7 @@
 //! already decided laid over it. So a job that is named twice in one call is judged the second time as
 //! the first left it.
 
-use super::state::{Change, Life, State};
+use super::state::{Change, Life, Slot, State};
 use crate::store::{
     CancelAnswer, LeaseRef, Mode, Outcome, OutcomeRow, Renewed, RequeueAnswer, RowReport,
     SettledBy, Settlement, StaleReason, judge,
@@ -13,21 +13,33 @@ use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Changes to write, by job.
-pub(super) type Changes = BTreeMap<JobId, Change>;
+/// Changes to write, in this order.
+pub(super) type Changes = Vec<(Slot, Change)>;
 
 struct Draft<'a> {
     state: &'a State,
     changes: Changes,
+    /// The last change of each job.
+    latest: BTreeMap<Slot, Life>,
 }
 
 impl<'a> Draft<'a> {
-    const fn new(state: &'a State) -> Self {
-        Self { state, changes: Changes::new() }
+    fn new(state: &'a State, rows: usize) -> Self {
+        Self { state, changes: Vec::with_capacity(rows), latest: BTreeMap::new() }
     }
 
-    fn life(&self, id: JobId) -> Option<Life> {
-        self.changes.get(&id).map(|change| change.life).or_else(|| self.state.life(id))
+    fn life(&self, id: JobId) -> Option<(Slot, Life)> {
+        let (slot, life) = self.state.life(id)?;
+        Some((slot, self.latest.get(&slot).copied().unwrap_or(life)))
+    }
+
+    fn held(&self, worker: WorkerId, row: LeaseRef, now: Timestamp) -> Option<(Slot, Life)> {
+        self.life(row.job).filter(|(_, life)| life.view().is_held(worker, row, now))
+    }
+
+    fn write(&mut self, slot: Slot, change: Change) {
+        self.latest.insert(slot, change.life);
+        self.changes.push((slot, change));
     }
 }
 
@@ -37,9 +49,9 @@ pub(super) fn report(
     rows: &[OutcomeRow],
     now: Timestamp,
 ) -> (Changes, Vec<RowReport>) {
-    let mut draft = Draft::new(state);
+    let mut draft = Draft::new(state, rows.len());
     let answers = rows.iter().map(|row| {
-        let Some(life) = draft.life(row.job) else {
+        let Some((slot, life)) = draft.life(row.job) else {
             return RowReport::Stale(StaleReason::Gone);
         };
         if let Err(refusal) = judge(&life.view(), row, now) {
@@ -47,7 +59,7 @@ pub(super) fn report(
         }
         let change = ended(life, row, now);
         let state = change.life.state;
-        draft.changes.insert(row.job, change);
+        draft.write(slot, change);
         RowReport::Applied(state)
     });
     let answers = answers.collect();
@@ -89,15 +101,14 @@ pub(super) fn renew(
     lease: Duration,
     now: Timestamp,
 ) -> (Changes, Vec<Renewed>) {
-    let mut draft = Draft::new(state);
+    let mut draft = Draft::new(state, rows.len());
     let expiry = now + lease;
     let answers = rows.iter().map(|row| {
-        let Some(life) = draft.life(row.job).filter(|life| life.view().is_held(worker, *row, now))
-        else {
+        let Some((slot, life)) = draft.held(worker, *row, now) else {
             return Renewed::Lost;
         };
         let next = Life { hold: Some((worker, expiry)), ..life };
-        draft.changes.insert(row.job, Change::to(next));
+        draft.write(slot, Change::to(next));
         Renewed::Renewed { expiry, cancel_requested: life.cancel_requested }
     });
     let answers = answers.collect();
@@ -111,10 +122,9 @@ pub(super) fn hand_back(
     rows: &[LeaseRef],
     now: Timestamp,
 ) -> (Changes, Vec<bool>) {
-    let mut draft = Draft::new(state);
+    let mut draft = Draft::new(state, rows.len());
     let answers = rows.iter().map(|row| {
-        let Some(life) = draft.life(row.job).filter(|life| life.view().is_held(worker, *row, now))
-        else {
+        let Some((slot, life)) = draft.held(worker, *row, now) else {
             return false;
         };
         let state = if life.cancel_requested { JobState::Cancelled } else { JobState::Scheduled };
@@ -124,7 +134,7 @@ pub(super) fn hand_back(
             // A due time that has passed stays, so that the job keeps its place in the queue.
             next.due_at = life.due_at.min(now);
         }
-        draft.changes.insert(row.job, Change::to(next));
+        draft.write(slot, Change::to(next));
         true
     });
     let answers = answers.collect();
@@ -136,18 +146,18 @@ pub(super) fn request_cancel(
     state: &State,
     job: JobId,
     now: Timestamp,
-) -> (Option<Change>, CancelAnswer) {
-    let Some(life) = state.life(job) else {
+) -> (Option<(Slot, Change)>, CancelAnswer) {
+    let Some((slot, life)) = state.life(job) else {
         return (None, CancelAnswer::NotFound);
     };
     match life.state {
         JobState::Scheduled | JobState::AwaitingParent => {
             let next = Life { state: JobState::Cancelled, finished_at: Some(now), ..life };
-            (Some(Change::to(next)), CancelAnswer::Cancelled)
+            (Some((slot, Change::to(next))), CancelAnswer::Cancelled)
         }
         JobState::Leased => {
             let next = Life { cancel_requested: true, ..life };
-            (Some(Change::to(next)), CancelAnswer::Requested)
+            (Some((slot, Change::to(next))), CancelAnswer::Requested)
         }
         ended => (None, CancelAnswer::Ended(ended)),
     }
@@ -158,8 +168,8 @@ pub(super) fn requeue(
     state: &State,
     job: JobId,
     now: Timestamp,
-) -> (Option<Change>, RequeueAnswer) {
-    let Some(life) = state.life(job) else {
+) -> (Option<(Slot, Change)>, RequeueAnswer) {
+    let Some((slot, life)) = state.life(job) else {
         return (None, RequeueAnswer::NotFound);
     };
     if !matches!(life.state, JobState::DeadLettered | JobState::Quarantined) {
@@ -173,5 +183,5 @@ pub(super) fn requeue(
         cancel_requested: false,
         ..life
     };
-    (Some(Change::to(next)), RequeueAnswer::Requeued)
+    (Some((slot, Change::to(next))), RequeueAnswer::Requeued)
 }

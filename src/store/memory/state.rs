@@ -1,6 +1,6 @@
 //! What the lock guards: the jobs, their indexes, and the flag that says whether they agree.
 
-use super::index::{Index, Place};
+use super::index::{Index, Named, Place, PlaceName};
 use crate::invariant::InvariantTrigger;
 use crate::store::{Body, JobRecord, JobRow, LeaseView, Settlement};
 use crate::{JobId, JobState, RetryPolicy, Timestamp, WorkerId};
@@ -44,12 +44,18 @@ impl Guarded {
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) jobs: BTreeMap<JobId, Job>,
+    /// Every job has a slot for life, by which the indexes find it without a search.
+    pub(super) jobs: Vec<Job>,
+    pub(super) by_id: BTreeMap<JobId, Slot>,
     pub(super) index: Index,
 }
 
+/// A job's place in the list of jobs.
+pub(super) type Slot = usize;
+
 /// A job. What never changes, and its [`Life`].
 pub(super) struct Job {
+    pub(super) id: JobId,
     /// Names its queue, wire name and version.
     pub(super) place: Place,
     pub(super) payload: Body,
@@ -118,21 +124,24 @@ impl Change {
 }
 
 impl State {
-    /// The life of a job, if there is one of that id.
-    pub(super) fn life(&self, id: JobId) -> Option<Life> {
-        self.jobs.get(&id).map(|job| job.life)
+    /// The slot and the life of a job, if there is one of that id.
+    pub(super) fn life(&self, id: JobId) -> Option<(Slot, Life)> {
+        let slot = *self.by_id.get(&id)?;
+        self.jobs.get(slot).map(|job| (slot, job.life))
     }
 
     /// The job that an index names.
-    pub(super) fn indexed(&self, id: JobId) -> Result<&Job, Trouble> {
-        self.jobs.get(&id).ok_or_else(|| absent(id))
+    pub(super) fn indexed(&self, (id, slot): Named) -> Result<&Job, Trouble> {
+        self.jobs.get(slot).filter(|job| job.id == id).ok_or_else(|| absent(id))
     }
 
     /// Adds a job whose id was found to be free.
     pub(super) fn insert(&mut self, row: &JobRow, now: Timestamp) -> Result<(), Trouble> {
         let life = Life::born(row.due.resolve(now));
         let place = self.index.place(&row.queue, &row.wire_name, row.version);
+        let slot = self.jobs.len();
         let job = Job {
+            id: row.id,
             place,
             payload: row.payload.clone(),
             created_at: now,
@@ -143,21 +152,28 @@ impl State {
             output: None,
             detail: None,
         };
-        let entered = self.index.enter(place, row.id, &life);
-        if self.jobs.insert(row.id, job).is_some() || !entered {
+        self.jobs.push(job);
+        let entered = self.index.enter(place, (row.id, slot), &life);
+        if self.by_id.insert(row.id, slot).is_some() || !entered {
             return Err(unexpected(row.id));
         }
         Ok(())
     }
 
-    /// Writes one planned change, and gives back the job as it stands with the life it had before.
-    pub(super) fn apply(&mut self, id: JobId, change: Change) -> Result<(&Job, Life), Trouble> {
-        let job = self.jobs.get_mut(&id).ok_or_else(|| absent(id))?;
+    /// Writes one planned change, and gives back the job as it stands, what its place is called,
+    /// and the life it had before.
+    pub(super) fn apply(
+        &mut self,
+        slot: Slot,
+        change: Change,
+    ) -> Result<(&Job, PlaceName<'_>, Life), Trouble> {
+        let job = self.jobs.get_mut(slot).ok_or_else(|| no_job(slot))?;
+        let named = (job.id, slot);
         let before = std::mem::replace(&mut job.life, change.life);
-        let left = self.index.leave(job.place, id, &before);
-        let entered = self.index.enter(job.place, id, &job.life);
+        let left = self.index.leave(job.place, named, &before);
+        let entered = self.index.enter(job.place, named, &job.life);
         if !left || !entered {
-            return Err(unexpected(id));
+            return Err(unexpected(job.id));
         }
         if change.output.is_some() {
             job.output = change.output;
@@ -165,20 +181,20 @@ impl State {
         if change.detail.is_some() {
             job.detail = change.detail;
         }
-        Ok((job, before))
+        Ok((job, self.index.name(job.place), before))
     }
 
     /// Writes a plan.
     pub(super) fn apply_all(
         &mut self,
-        plan: impl IntoIterator<Item = (JobId, Change)>,
+        plan: impl IntoIterator<Item = (Slot, Change)>,
     ) -> Result<(), Trouble> {
-        plan.into_iter().try_for_each(|(id, change)| self.apply(id, change).map(drop))
+        plan.into_iter().try_for_each(|(slot, change)| self.apply(slot, change).map(drop))
     }
 
     /// A job, whole.
     pub(super) fn record(&self, id: JobId) -> Option<JobRecord> {
-        let job = self.jobs.get(&id)?;
+        let job = self.jobs.get(*self.by_id.get(&id)?)?;
         let name = self.index.name(job.place);
         Some(JobRecord {
             id,
@@ -206,6 +222,11 @@ impl State {
 
 fn absent(id: JobId) -> Trouble {
     let message = format!("an index names job {id}, which is not there");
+    Trouble::Breach(InvariantTrigger::GuaranteedRowAbsent, message)
+}
+
+fn no_job(slot: Slot) -> Trouble {
+    let message = format!("a plan names the job in slot {slot}, which is not there");
     Trouble::Breach(InvariantTrigger::GuaranteedRowAbsent, message)
 }
 

@@ -39,7 +39,8 @@ fn tamper(store: &MemoryStore, job: JobId, state: JobState) {
         .state
         .lock()
         .change(|all| {
-            all.jobs.get_mut(&job).unwrap().life.state = state;
+            let slot = all.by_id[&job];
+            all.jobs[slot].life.state = state;
             Ok(())
         })
         .unwrap();
@@ -102,8 +103,8 @@ fn a_terminal_job_that_is_indexed_as_waiting_is_not_handed_out() {
 #[test]
 fn an_index_entry_without_its_job_is_a_guaranteed_row_absent() {
     let store = store();
-    let job = add(&store);
-    store.0.state.lock().change(|all| Ok(all.jobs.remove(&job))).unwrap();
+    add(&store);
+    store.0.state.lock().change(|all| Ok(all.jobs.pop())).unwrap();
     let error = claim(&store).unwrap_err();
     assert_eq!(error.trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
 }
@@ -119,8 +120,9 @@ fn a_write_that_misses_an_index_entry_is_noticed_and_the_store_is_corrupt_afterw
         .state
         .lock()
         .change(|all| {
-            let job = &all.jobs[&job];
-            assert!(all.index.leave(job.place, held.id, &job.life));
+            let slot = all.by_id[&job];
+            let job = &all.jobs[slot];
+            assert!(all.index.leave(job.place, (held.id, slot), &job.life));
             Ok(())
         })
         .unwrap();
@@ -138,8 +140,9 @@ fn a_write_to_a_job_that_is_not_there_is_noticed() {
     let answer = store.write(
         |state, _| Ok(state.life(job)),
         |state, life, _| {
-            state.jobs.remove(&job);
-            state.apply(job, Change::to(life.unwrap())).map(drop)
+            let (slot, life) = life.unwrap();
+            state.jobs.clear();
+            state.apply(slot, Change::to(life)).map(drop)
         },
     );
     assert_eq!(answer.unwrap_err().trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
@@ -160,8 +163,7 @@ fn a_worker_that_holds_nothing_leaves_nothing_behind() {
 
 #[test]
 fn the_bounds_given_are_the_bounds_enforced() {
-    let mut bounds = Bounds::default();
-    bounds.payload_bytes_max = 1;
+    let bounds = Bounds { payload_bytes_max: 1, ..Bounds::default() };
     let store = MemoryStore::builder().clock(|| NOW).bounds(bounds.clone()).build();
     assert_eq!(*store.bounds(), bounds);
     let row = JobRow::new(JobId::new(), "work");

@@ -144,6 +144,7 @@ impl PostgresBuilder {
             bounds: self.bounds,
             clock: self.clock,
             hub,
+            statement_timeout: self.statement_timeout,
             settings: session_settings(self.statement_timeout),
             is_migrated: AtomicBool::new(false),
         };

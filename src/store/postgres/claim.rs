@@ -4,11 +4,12 @@ use super::fault::fault;
 use super::floor::Look;
 use super::reads::{duration, policy, state, unsigned};
 use super::session::{Call, Malformed, Params, PostgresSession};
-use crate::store::{Body, Claim, Claimed, ClaimedJob, StoreError};
+use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError};
 use crate::time::micros;
 use crate::{JobId, Timestamp, WorkerId};
 use ::postgres::Row;
 use ::postgres::types::ToSql;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 pub(super) const CLAIM: &str = "SELECT id, pass, place, attempt, failures, version, state_before, state, \
@@ -26,6 +27,17 @@ pub(super) fn claim(
     params.push(&now);
     let rows = session.query(Call::Claim, &params)?;
     unpack(session, claim, rows)
+}
+
+/// The highest version accepted of each name: the functions look at the first entry of a name only.
+fn accepted(accepts: &[Accepts]) -> BTreeMap<&str, i64> {
+    let mut highest = BTreeMap::new();
+    for accept in accepts {
+        let offered = i64::from(accept.version_max);
+        let version = highest.entry(accept.wire_name.as_str()).or_insert(offered);
+        *version = offered.max(*version);
+    }
+    highest
 }
 
 /// The parameters of a claim as the functions take them.
@@ -48,14 +60,15 @@ impl<'a> ClaimColumns<'a> {
         let now = Instant::now();
         let floors = claim.plan.iter().map(|entry| session.floors.floor(&entry.queue, now));
         let (floor_dues, floor_ids) = floors.map(Option::unzip).unzip();
+        let (names, versions) = accepted(claim.accepts).into_iter().unzip();
         Self {
             worker: claim.worker,
             total: saturated(claim.total),
             queues: claim.plan.iter().map(|entry| entry.queue.as_str()).collect(),
             quotas: claim.plan.iter().map(|entry| saturated(entry.quota)).collect(),
             spill: claim.spill,
-            names: claim.accepts.iter().map(|accepts| accepts.wire_name.as_str()).collect(),
-            versions: claim.accepts.iter().map(|accepts| accepts.version_max.into()).collect(),
+            names,
+            versions,
             bytes_max: i64::try_from(claim.bytes_max).unwrap_or(i64::MAX),
             lease_us: bounded_us(claim.lease),
             floor_dues,

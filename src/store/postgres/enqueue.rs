@@ -46,7 +46,6 @@ pub(super) fn enqueue(
 impl PostgresStore {
     /// Adds jobs within the caller's transaction, on the caller's connection and thread: if it is rolled
     /// back, they never were. After an error the transaction is aborted.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the public face stands on it"))]
     pub(crate) fn enqueue_rows_in(
         &self,
         tx: &mut Transaction<'_>,

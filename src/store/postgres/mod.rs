@@ -43,6 +43,7 @@ use session::PostgresSession;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use std::time::SystemTime;
 
 /// A store in a Postgres database, version 13 or later. Clones are the same store.
@@ -69,6 +70,8 @@ struct Inner {
     bounds: Bounds,
     clock: Option<Arc<dyn StoreClock>>,
     hub: Hub,
+    /// How long the server lets one statement take.
+    statement_timeout: Duration,
     /// The statements that set a session up.
     settings: String,
     /// Whether this process has seen the schema up to date.
@@ -97,7 +100,6 @@ impl PostgresStore {
     /// let store = PostgresStore::builder(config).schema("jobs").open()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn builder(config: ::postgres::Config) -> PostgresBuilder {
         PostgresBuilder::from_config(config)
     }
@@ -113,7 +115,6 @@ impl PostgresStore {
     /// let store = PostgresStore::builder_with(connect).open()?;
     /// # Ok::<(), backwave::store::StoreError>(())
     /// ```
-    #[must_use]
     pub fn builder_with(
         connect: impl Fn() -> Result<::postgres::Client, ::postgres::Error> + Send + Sync + 'static,
     ) -> PostgresBuilder {
@@ -149,6 +150,10 @@ impl Store for PostgresStore {
 
     fn bounds(&self) -> &Bounds {
         &self.inner.bounds
+    }
+
+    fn call_timeout(&self) -> Option<Duration> {
+        Some(self.inner.statement_timeout)
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::JobId;
 
 /// The width of a number's cell: the longest `i64` with its sign.
-pub(super) const CELL: usize = 20;
+const CELL: usize = 20;
 
 /// Where a text or a blob stands in the heap of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +22,19 @@ pub(super) struct Span {
 pub(super) struct Records(Vec<u8>);
 
 impl Records {
+    /// A right-aligned decimal: `CAST(.. AS INTEGER)` skips the blanks before it.
     pub(super) fn number(&mut self, value: i64) {
-        use std::io::Write;
-        // Right-aligned decimals: `CAST(.. AS INTEGER)` skips the blanks. Writing to memory cannot fail.
-        let _ = write!(self.0, "{value:CELL$}");
+        let mut cell = [b' '; CELL];
+        let (mut place, mut rest) = (CELL, value.unsigned_abs());
+        while rest > 0 || place == CELL {
+            place -= 1;
+            cell[place] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        if value < 0 {
+            cell[place - 1] = b'-';
+        }
+        self.0.extend_from_slice(&cell);
     }
 
     pub(super) fn bytes(&mut self, id: &[u8; 16]) {
@@ -102,5 +111,26 @@ impl Seqs {
 impl FromIterator<i64> for Seqs {
     fn from_iter<I: IntoIterator<Item = i64>>(seqs: I) -> Self {
         Self(seqs.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_fits_its_cell_and_reads_back() {
+        for value in [0, 7, -7, 1_800_000_000_000_000, i64::MAX, i64::MIN] {
+            let mut records = Records::default();
+            records.number(value);
+            let text = std::str::from_utf8(records.as_blob()).expect("digits and blanks");
+            assert_eq!((text.len(), text.trim_start().parse()), (CELL, Ok(value)));
+        }
+    }
+
+    #[test]
+    fn row_addresses_are_written_once_each() {
+        assert_eq!(Seqs::default().to_json(), "[]");
+        assert_eq!([3, 1, 3].into_iter().collect::<Seqs>().to_json(), "[1,3]");
     }
 }

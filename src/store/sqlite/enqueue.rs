@@ -76,7 +76,6 @@ impl SqliteStore {
     /// # Errors
     /// [`SqliteFault::OtherFile`], [`SqliteFault::NotImmediate`], or what the engine says. Nothing of
     /// the call is left in the transaction then.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the typed face of it is built on top"))]
     pub(crate) fn enqueue_rows_in(
         &self,
         tx: &Connection,
@@ -95,7 +94,7 @@ impl SqliteStore {
             let _ = tx.execute_batch("ROLLBACK TO backwave_enqueue");
         }
         let released = tx.execute_batch("RELEASE backwave_enqueue");
-        let is_new = inserted.map_err(tell_begin_immediate)?;
+        let is_new = inserted.map_err(|error| tell_begin_immediate(error).counted())?;
         released?;
         Ok(EnqueueAnswer::Accepted { is_new, store_time })
     }

@@ -42,6 +42,7 @@ use file::Identity;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::SystemTime;
 
 /// Jobs in an SQLite file. Clones are the same store; so are handles that were opened on one file.
@@ -86,7 +87,6 @@ impl SqliteStore {
     }
 
     /// The options, to be followed by [`open`](SqliteStoreBuilder::open).
-    #[must_use]
     pub fn builder(path: impl AsRef<Path>) -> SqliteStoreBuilder {
         SqliteStoreBuilder::new(path.as_ref())
     }
@@ -115,6 +115,10 @@ impl Store for SqliteStore {
 
     fn bounds(&self) -> &Bounds {
         &self.0.bounds
+    }
+
+    fn call_timeout(&self) -> Option<Duration> {
+        Some(self.0.options.busy_timeout)
     }
 
     fn fault_classifier(&self) -> Option<&dyn StoreFaultClassifier> {

@@ -49,6 +49,30 @@ fn an_attempt_that_ends_in_time_is_not_asked() {
 }
 
 #[test]
+fn a_limit_that_passes_after_the_token_fired_wakes_nobody() {
+    let (mut scene, run) = limited();
+    scene.tell(Event::Started { execution: run.execution });
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.tell(Event::Renewed(vec![Renewed::Lost]));
+    assert_eq!(scene.expect_cancel(), (run.execution, CancelReason::LeaseLost));
+    scene.expect_withdraw();
+    assert_eq!(scene.driver.wake_at(), None);
+}
+
+#[test]
+fn a_handler_that_starts_after_its_token_fired_has_no_limit() {
+    let (mut scene, run) = limited();
+    scene.heartbeat();
+    scene.expect_renew();
+    let expiry = scene.now + LEASE;
+    scene.tell(Event::Renewed(vec![Renewed::Renewed { expiry, cancel_requested: true }]));
+    scene.said.clear();
+    scene.tell(Event::Started { execution: run.execution });
+    assert_eq!(scene.driver.wake_at(), None);
+}
+
+#[test]
 fn a_handler_without_a_limit_is_never_asked() {
     let (mut scene, runs) = Scene::running(1, 1);
     scene.tell(Event::Started { execution: runs[0].execution });

@@ -8,6 +8,7 @@ mod doubt;
 mod lapses;
 mod limits;
 mod pacing;
+mod random;
 mod renewals;
 mod reports;
 mod stop;

@@ -93,6 +93,22 @@ fn a_known_due_time_wakes_the_pump() {
 }
 
 #[test]
+fn a_due_time_that_has_passed_already_does_not_make_the_pump_spin() {
+    let mut scene = Scene::new(2);
+    scene.expect_claim();
+    for _ in 0..3 {
+        // Our clock runs ahead of the store's: it says "not yet", and by our time it is.
+        let answer = Claimed::new(Vec::new(), scene.now).next_due(Some(scene.now));
+        scene.tell(Event::Claimed(answer));
+        scene.nothing();
+        let wake_at = scene.driver.wake_at().expect("soon");
+        assert!(wake_at > scene.now && wake_at <= scene.now + ms(10));
+        scene.pass_to_wake();
+        scene.expect_claim();
+    }
+}
+
+#[test]
 fn a_hint_during_a_claim_is_not_lost() {
     let mut scene = Scene::new(2);
     scene.expect_claim();
@@ -155,6 +171,13 @@ fn after_a_fault_nothing_is_asked_before_the_next_poll() {
 }
 
 #[test]
+fn a_longest_interval_below_the_shortest_is_raised_to_it() {
+    let mut scene = Scene::of(DriverConfig { poll_max: ms(1), ..config(1) });
+    scene.claim(0);
+    assert_eq!(claims(&mut scene, 3), [1, 2, 3]);
+}
+
+#[test]
 fn a_pump_with_nothing_to_do_is_idle() {
     let mut scene = Scene::new(1);
     assert!(!scene.driver.is_idle(scene.now), "a claim is under way");
@@ -164,4 +187,16 @@ fn a_pump_with_nothing_to_do_is_idle() {
     scene.settle();
     scene.quiet();
     assert!(scene.driver.is_idle(scene.now));
+}
+
+#[test]
+fn what_is_due_and_withheld_waits_for_the_next_poll() {
+    let mut scene = Scene::new(2);
+    scene.expect_claim();
+    let answer = Claimed::new(Vec::new(), scene.now).withheld(true).next_due(Some(scene.now));
+    scene.tell(Event::Claimed(answer));
+    scene.nothing();
+    assert_eq!(scene.driver.wake_at(), None);
+    scene.tick_poll();
+    scene.expect_claim();
 }

@@ -53,6 +53,24 @@ fn a_renewal_answered_with_another_number_of_rows_halts() {
 }
 
 #[test]
+fn a_failed_renewal_is_tried_again_at_the_next_poll() {
+    let (mut scene, runs) = Scene::running(2, 2);
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.tell(Event::RenewFailed);
+    scene.nothing();
+    scene.tick_poll();
+    assert_eq!(scene.expect_renew(), leases(&runs));
+    scene.nothing();
+    // And not again once it was answered.
+    let row = renewed(&scene);
+    scene.tell(Event::Renewed(vec![row, row]));
+    scene.said.clear();
+    scene.tick_poll();
+    scene.nothing();
+}
+
+#[test]
 fn a_lost_lease_fires_the_token_and_keeps_the_slot_until_the_handler_ends() {
     let (mut scene, runs) = Scene::running(2, 2);
     scene.heartbeat();
@@ -113,6 +131,19 @@ fn an_expired_lease_is_given_up_without_an_answer() {
     assert_eq!(scene.lost(&runs[0]), Some(Lost::Expired));
     scene.said.clear();
     scene.heartbeat();
+    scene.nothing();
+}
+
+#[test]
+fn a_renewal_answered_after_its_lease_was_given_up_prolongs_nothing() {
+    let (mut scene, _) = Scene::running(1, 1);
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.pass(LEASE);
+    scene.tick_poll();
+    scene.said.clear();
+    let row = renewed(&scene);
+    scene.tell(Event::Renewed(vec![row]));
     scene.nothing();
 }
 

@@ -61,6 +61,20 @@ fn a_report_and_the_next_claim_ride_one_exchange() {
 }
 
 #[test]
+fn the_driver_does_not_ask_to_be_woken_for_what_it_cannot_do() {
+    let mut scene = Scene::new(2);
+    let runs = scene.claim(1);
+    scene.tick_poll();
+    scene.expect_claim();
+    // The claim is under way: the outcome waits for its answer, not for the clock.
+    scene.finish_ok(&runs[0]);
+    scene.nothing();
+    assert_eq!(scene.driver.wake_at(), None);
+    scene.answer_claim(Vec::new());
+    assert_eq!(scene.settle().len(), 1);
+}
+
+#[test]
 fn after_a_failed_exchange_the_outcomes_go_alone() {
     let (mut scene, runs) = Scene::running(2, 2);
     scene.finish_ok(&runs[0]);

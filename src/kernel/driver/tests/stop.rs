@@ -173,6 +173,33 @@ fn a_stop_during_an_outage_keeps_trying_until_the_deadline() {
 }
 
 #[test]
+fn a_stop_ends_after_the_deadline_once_the_last_answer_is_there() {
+    let (mut scene, runs) = stopping(1, 1);
+    scene.finish_ok(&runs[0]);
+    let rows = scene.expect_report();
+    scene.tell(Event::DrainDeadline);
+    scene.nothing();
+    scene.report_failed(rows, true);
+    scene.expect_stopped();
+    // A tick after that revives nothing, nor does it ask for a wake-up.
+    scene.tick_poll();
+    scene.nothing();
+    assert_eq!(scene.driver.wake_at(), None);
+}
+
+#[test]
+fn a_stop_waits_for_every_answer_it_is_owed() {
+    let (mut scene, runs) = stopping(1, 1);
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.finish_ok(&runs[0]);
+    scene.settle();
+    scene.nothing();
+    scene.tell(Event::RenewFailed);
+    scene.expect_stopped();
+}
+
+#[test]
 fn a_claim_in_doubt_is_asked_after_once_more_before_the_end() {
     let mut scene = Scene::new(2);
     scene.expect_claim();

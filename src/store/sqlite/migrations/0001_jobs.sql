@@ -19,7 +19,7 @@ CREATE TABLE backwave_jobs (
     failures         INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
     owner            BLOB    CHECK (length(owner) = 16),
     expiry           INTEGER,
-    cancel_requested INTEGER NOT NULL DEFAULT 0 CHECK (cancel_requested IN (0, 1)),
+    cancel_requested INTEGER NOT NULL DEFAULT 0 CHECK (cancel_requested BETWEEN 0 AND 1),
     created_at       INTEGER NOT NULL,
     finished_at      INTEGER,
     -- How the last settled attempt ended: which one, by whose hand (1 holder, 2 reaper, 3 hand-back,
@@ -38,11 +38,12 @@ CREATE TABLE backwave_jobs (
     payload_bytes    INTEGER NOT NULL,
     payload          BLOB    CHECK (payload IS NULL OR length(payload) = payload_bytes),
 
-    -- Owner, expiry and state agree: no row is half leased.
+    -- Owner, expiry and state agree: no row is half leased. (No IN over a list: the engine would build a
+    -- table for it at every write.)
     CHECK ((state = 2) = (owner IS NOT NULL)),
     CHECK ((state = 2) = (expiry IS NOT NULL)),
     CHECK (finished_at IS NULL OR state > 2),
-    CHECK (state NOT IN (3, 4, 5, 6) OR finished_at IS NOT NULL),
+    CHECK (state NOT BETWEEN 3 AND 6 OR finished_at IS NOT NULL),
     CHECK ((settled_by = 0) = (settled_attempt IS NULL)),
     CHECK ((receipt_pump IS NULL) = (receipt_sequence IS NULL)),
     CHECK (receipt_pump IS NULL OR settled_by <> 0),
