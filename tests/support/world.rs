@@ -128,6 +128,7 @@ pub fn postgres() -> World {
     let schema = super::postgres::fresh_schema();
     let builder = backwave::PostgresStore::builder(super::postgres::config());
     let store = builder.schema(schema.name()).clock(clock.clone());
+    let store = store.statement_timeout(Duration::from_secs(1));
     World::new(store.open().expect("the server answers"), clock, Some(Box::new(schema)))
 }
 
@@ -138,6 +139,8 @@ macro_rules! on_every_store {
         $crate::scenes!(memory: $($scene),+);
         #[cfg(feature = "sqlite")]
         $crate::scenes!(sqlite: $($scene),+);
+        #[cfg(feature = "postgres")]
+        $crate::scenes!(postgres: $($scene),+);
     };
 }
 
