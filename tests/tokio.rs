@@ -18,12 +18,6 @@ fn everything_may_live_on_the_threads_of_a_runtime_over_sqlite() {
     lives_in_a_runtime(world::sqlite);
 }
 
-#[cfg(feature = "postgres")]
-#[test]
-fn everything_may_live_on_the_threads_of_a_runtime_over_postgres() {
-    lives_in_a_runtime(world::postgres);
-}
-
 fn lives_in_a_runtime(world: fn() -> World) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
     let runtime = runtime.expect("a runtime");
