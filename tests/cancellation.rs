@@ -162,7 +162,7 @@ fn a_handler_hears_that_its_lease_is_lost_and_its_result_is_dropped(world: &Worl
             ctx.set_output(&"of the second")?;
             Ok(())
         });
-    let name = format!("lost {:p}", &raw const *world);
+    let name = world.name("lost");
     let group = world.spawn(registry, quick(&name));
     let id = world.enqueue(task("long"));
     assert_eq!(gate.heard(), "begun");
@@ -190,7 +190,7 @@ fn a_handler_that_ignores_its_token_is_replaced_and_shown(world: &World) {
             ctx.set_output(&job.0)?;
             Ok(())
         });
-    let name = format!("deaf {:p}", &raw const *world);
+    let name = world.name("deaf");
     let options = quick(&name).workers(1).patience(Duration::from_millis(50));
     let group = world.spawn(registry, options);
     let deaf = world.enqueue(task("deaf").timeout(Duration::from_millis(20)));

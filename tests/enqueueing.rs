@@ -135,6 +135,7 @@ mod in_a_transaction {
         Client, EnqueueError, Error, Health, JobState, Registry, SqliteStore, spawn_group,
     };
     use std::sync::Arc;
+    use std::time::Duration;
     use tempfile::TempDir;
 
     struct Shop {
@@ -147,7 +148,9 @@ mod in_a_transaction {
     fn shop() -> Shop {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let path = folder.path().join("shop.db");
-        let store = SqliteStore::open(&path).expect("the file opens");
+        // With the longest wait that fits the shortest lease.
+        let store = SqliteStore::builder(&path).busy_timeout(Duration::from_secs(1));
+        let store = store.open().expect("the file opens");
         let db = Connection::open(&path).expect("the file opens");
         db.execute("CREATE TABLE orders (note TEXT)", ()).expect("made");
         Shop { client: Client::new(store.clone()), folder: folder, store, db }

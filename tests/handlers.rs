@@ -25,6 +25,7 @@ on_every_store!(
     a_job_whose_drop_panics_after_its_work_is_a_failed_attempt,
     attempts_and_failures_count_up_to_the_ceiling,
     a_jobs_own_policy_beats_that_of_the_group,
+    a_job_types_own_policy_and_time_limit_are_stored_with_it,
     a_snooze_is_no_failure,
     a_retry_after_a_given_time_is_a_failure_and_waits_for_it,
     a_discard_dead_letters_at_once,
@@ -197,6 +198,25 @@ fn a_jobs_own_policy_beats_that_of_the_group(world: &World) {
     let own = RetryPolicy::new(5).fixed(Duration::from_millis(1));
     let record = world.ended(world.enqueue(task("fails").retry(own)));
     assert_eq!(facts(&record), (JobState::DeadLettered, 5, 5));
+}
+
+#[derive(Serialize, Deserialize)]
+struct Hurried;
+
+impl Job for Hurried {
+    const WIRE_NAME: &'static str = "hurried";
+    const QUEUE: &'static str = "hurry";
+    const RETRY: Option<RetryPolicy> = Some(RetryPolicy::new(2).fixed(Duration::from_millis(1)));
+    const TIMEOUT: Option<Duration> = Some(Duration::from_millis(10));
+}
+
+fn a_job_types_own_policy_and_time_limit_are_stored_with_it(world: &World) {
+    let registry = Registry::new().handle(|ctx, _: Hurried| Ok(ctx.sleep(PATIENCE)?));
+    let _group = world.spawn(registry, quick("hurried"));
+    let record = world.ended(world.enqueue(&Hurried));
+    assert_eq!(facts(&record), (JobState::DeadLettered, 2, 2));
+    assert_eq!((record.retry, record.timeout), (Hurried::RETRY, Hurried::TIMEOUT));
+    assert_eq!(record.queue, "hurry");
 }
 
 fn fail(_: &JobContext, _: Task) -> JobResult {

@@ -83,7 +83,7 @@ fn a_handler_that_gives_way_is_handed_back_untouched(world: &World) {
 fn whoever_gives_way_the_moment_a_stop_is_asked_for_is_handed_back(world: &World) {
     // That moment is short, so it is tried often.
     let mut job = None;
-    for round in 0..100 {
+    for round in 0..40 {
         let gate = Gate::new();
         let registry =
             Registry::new().handle_with(&gate.clone().into(), |gate: &Gate, ctx, _: Task| {
@@ -141,7 +141,7 @@ fn a_handler_that_outlasts_the_budget_is_handed_back_and_its_result_changes_noth
             Ok(())
         })
     };
-    let name = format!("outlasts {:p}", &raw const *world);
+    let name = world.name("outlasts");
     let group = world.spawn(registry(), quick(&name).shutdown_budget(Duration::from_millis(100)));
     let id = world.enqueue(task("long"));
     assert_eq!(gate.heard(), "begun");

@@ -372,11 +372,22 @@ impl Pump {
         let event = match called {
             Called::Answered(handed_back) => {
                 self.handed_back += handed_back.rows.iter().filter(|given| **given).count();
+                self.wake_siblings();
                 Event::HandedBack(handed_back.rows)
             }
             Called::Failed { .. } => Event::HandBackFailed,
         };
         self.step(event)
+    }
+
+    /// What goes back at a stop is for other groups of this process to take at once.
+    fn wake_siblings(&self) {
+        if self.stop.is_none() {
+            return;
+        }
+        for queue in &self.queues {
+            crate::client::enqueue::wake(self.parts.store.hub(), queue, Duration::ZERO);
+        }
     }
 
     fn execute(&mut self, execution: ExecutionId, job: ClaimedJob) -> Result<(), Fault> {

@@ -11,6 +11,7 @@ use backwave::{
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longer than anything that works takes; reached only where something is broken.
@@ -22,6 +23,7 @@ pub struct World {
     pub clock: OffsetClock,
     pub client: Client,
     pub health: Arc<Health>,
+    number: u32,
     _kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -33,7 +35,9 @@ impl World {
     ) -> Self {
         let store: Arc<dyn Store> = Arc::new(store);
         let client = Client::new(Arc::clone(&store));
-        Self { store, clock, client, health: Arc::new(Health::new()), _kept: kept }
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { store, clock, client, health: Arc::new(Health::new()), number, _kept: kept }
     }
 
     /// A group on this world's store and health.
@@ -44,6 +48,11 @@ impl World {
     /// A group on another view of the store, and this world's health.
     pub fn spawn_on(&self, store: impl Store, registry: Registry, options: GroupOptions) -> Group {
         spawn_group(store, registry, options, Arc::clone(&self.health)).expect("the group starts")
+    }
+
+    /// A group name that no other world uses, for a test that looks for its log lines.
+    pub fn name(&self, topic: &str) -> String {
+        format!("{topic} {}", self.number)
     }
 
     pub fn enqueue(&self, job: impl Into<NewJob>) -> JobId {
@@ -128,6 +137,7 @@ pub fn postgres() -> World {
     let schema = super::postgres::fresh_schema();
     let builder = backwave::PostgresStore::builder(super::postgres::config());
     let store = builder.schema(schema.name()).clock(clock.clone());
+    let store = store.statement_timeout(Duration::from_secs(1));
     World::new(store.open().expect("the server answers"), clock, Some(Box::new(schema)))
 }
 
@@ -138,6 +148,8 @@ macro_rules! on_every_store {
         $crate::scenes!(memory: $($scene),+);
         #[cfg(feature = "sqlite")]
         $crate::scenes!(sqlite: $($scene),+);
+        #[cfg(feature = "postgres")]
+        $crate::scenes!(postgres: $($scene),+);
     };
 }
 
