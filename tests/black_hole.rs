@@ -2,20 +2,20 @@
 //! the server's own timeouts do where it can be reached, the network's where packets stay
 //! unacknowledged, and behind something that acknowledges for a server that is away only health can
 //! tell. What must hold all the same: health tells in time, handlers hear of their leases, a stop comes
-//! back, and everything heals.
+//! back, a caller is not kept for ever, and everything heals.
 
 mod support;
 
 use backwave::{
-    CancelReason, Client, DegradedCause, Group, GroupOptions, Health, HealthStatus, Job,
-    JobContext, JobId, JobResult, NewJob, PostgresStore, Registry, spawn_group,
+    CancelReason, Client, DegradedCause, EnqueueError, Group, GroupOptions, Health, HealthStatus,
+    Job, JobContext, JobId, JobResult, NewJob, PostgresStore, Registry, spawn_group,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::audit::{Audit, last};
-use support::drill::{Ledger, PATIENCE, assert_no_alarm, drills, eventually, quick};
+use support::drill::{Ledger, PATIENCE, assert_no_alarm, drill, drills, eventually, quick};
 use support::postgres::{Schema, config, config_at, fresh_schema, port};
 use support::proxy::{Mischief, Proxy};
 
@@ -209,5 +209,29 @@ fn another_node_inherits_what_a_hung_one_held_and_the_late_outcome_changes_nothi
         assert_eq!(last(&trail, *id), (2, 1), "lapsed once, then done");
         assert_eq!(scene.ledger.attempts(*id), [1, 2]);
     }
+    assert_no_alarm();
+}
+
+#[test]
+fn a_client_whose_call_hangs_gets_an_answer_and_its_jobs_are_stored_once() {
+    let scene = scene();
+    let client = Client::new(scene.behind.clone());
+    client.enqueue_many(drills(1, 0)).expect("accepted");
+    scene.proxy.arm(&["enqueue_v1("], Mischief::SwallowAnswer);
+    let ids = [JobId::new(), JobId::new()];
+    let jobs = || ids.map(|id| drill(0, 0).id(id));
+    let began = Instant::now();
+    let told = client.enqueue_many(jobs()).expect_err("nobody answers");
+    let took = began.elapsed();
+    // Three times the second that the store lets a call take, and ten for a connection.
+    assert!(took >= Duration::from_secs(13) && took < Duration::from_secs(16), "{took:?}");
+    match &told {
+        EnqueueError::OutcomeUnknown { ids: told, .. } => assert_eq!(told, &ids),
+        other => panic!("{other:?}"),
+    }
+    scene.proxy.heal();
+    let again = client.enqueue_many(jobs()).expect("another session answers");
+    assert!(again.iter().all(|job| !job.is_new), "they had arrived: {again:?}");
+    assert_eq!(scene.audit.jobs(), 3);
     assert_no_alarm();
 }
