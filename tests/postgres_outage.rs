@@ -218,7 +218,7 @@ fn a_drain_whose_backends_are_terminated_again_and_again_records_each_outcome_on
     let mut killed = 0;
     let began = Instant::now();
     while ledger.jobs() < ids.len() && began.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(10 + dice.roll(50)));
+        std::thread::sleep(Duration::from_millis(50 + dice.roll(100)));
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
             WHERE application_name = $1";
         killed += killer.query_one(sql, &[&schema.name()]).expect("killed").get::<_, i64>(0);

@@ -34,6 +34,8 @@ struct Fault {
     type_name: &'static str,
     /// The database's own code for it: an SQLSTATE, or an SQLite result code.
     code: Option<String>,
+    /// What to print instead of the source's own text.
+    message: Option<String>,
     session_lost: bool,
     source: BoxError,
 }
@@ -70,6 +72,7 @@ impl StoreError {
             kind,
             type_name: std::any::type_name::<E>(),
             code: None,
+            message: None,
             session_lost: false,
             source: Box::new(source),
         }))
@@ -96,6 +99,21 @@ impl StoreError {
     #[must_use]
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
         self.0.code = Some(code.into());
+        self
+    }
+
+    /// Prints this in place of the fault's own text, for clients whose errors tell what happened only in
+    /// their sources.
+    ///
+    /// ```
+    /// # use backwave::store::StoreError;
+    /// let vague = std::io::Error::other("db error");
+    /// let error = StoreError::new(vague).with_code("57P01").with_message("terminated by an administrator");
+    /// assert_eq!(error.to_string(), "the store failed (57P01): terminated by an administrator");
+    /// ```
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.0.message = Some(message.into());
         self
     }
 
@@ -157,7 +175,10 @@ impl fmt::Display for StoreError {
         if let Some(code) = &self.0.code {
             write!(f, " ({code})")?;
         }
-        write!(f, ": {}", self.0.source)
+        match &self.0.message {
+            Some(message) => write!(f, ": {message}"),
+            None => write!(f, ": {}", self.0.source),
+        }
     }
 }
 
