@@ -15,6 +15,8 @@ mod encode;
 mod enqueue_in;
 mod error;
 mod group;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod health;
 mod id;
 pub mod invariant;

@@ -26,7 +26,7 @@ pub enum CancelReason {
 pub enum Verdict {
     /// A failure; the retry policy decides when it runs again, and whether.
     Retry,
-    /// A failure; at the ceiling Dead-Lettered, before it tried again after this time.
+    /// A failure; tried again after this time instead of the policy's, Dead-Lettered at the ceiling.
     RetryIn(Duration),
     /// A failure for good: Dead-Lettered now.
     Discard,
