@@ -29,11 +29,10 @@ const VIOLATION: &str = "BW001";
 pub(super) fn fault(error: ::postgres::Error) -> StoreError {
     if let Some(db) = error.as_db_error() {
         let code = db.code().code().to_owned();
-        if code == VIOLATION {
-            if let Some(trigger) = db.hint().and_then(|hint| hint.parse::<InvariantTrigger>().ok())
-            {
-                return halt(trigger, db.message()).into();
-            }
+        if code == VIOLATION
+            && let Some(trigger) = db.hint().and_then(|hint| hint.parse::<InvariantTrigger>().ok())
+        {
+            return halt(trigger, db.message()).into();
         }
         if KEEPS_SESSION.contains(&code.as_str()) {
             return StoreError::transient(error).with_code(code);

@@ -113,10 +113,8 @@ impl From<::postgres::Error> for Failure {
 
 fn try_migrate(client: &mut Client, schema: &Schema) -> Result<Option<(i32, i32)>, Failure> {
     // A look without the lock first: once the schema stands, openers do not wait for each other.
-    if let Some(version) = applied(client, schema)? {
-        if version >= VERSION {
-            return Ok(None);
-        }
+    if applied(client, schema)?.is_some_and(|version| version >= VERSION) {
+        return Ok(None);
     }
     let mut tx =
         client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start()?;
