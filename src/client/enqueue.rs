@@ -40,6 +40,7 @@ impl Batch {
         Ok(Self { rows, is_own_id })
     }
 
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn rows(&self) -> &[JobRow] {
         &self.rows
     }
