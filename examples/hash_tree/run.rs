@@ -5,6 +5,8 @@ use crate::file;
 use crate::outcome::{print_states, report};
 use crate::progress::{Counts, Progress};
 use crate::tree::Tree;
+#[cfg(feature = "postgres")]
+use backwave::PostgresStore;
 use backwave::crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use backwave::store::Store;
 use backwave::{
@@ -26,7 +28,7 @@ pub enum End {
 pub fn run(options: &Options) -> Result<End, Box<dyn Error>> {
     let mut tree = Tree::open(&options.folder)
         .map_err(|error| format!("{}: {error}", options.folder.display()))?;
-    let store = open(&options.database, &mut tree)?;
+    let store = open(options, &mut tree)?;
     let client = Client::new(Arc::clone(&store));
     let health = Arc::new(Health::new());
     let group = spawn_group(
@@ -58,16 +60,21 @@ pub fn run(options: &Options) -> Result<End, Box<dyn Error>> {
     Ok(if has_failed || found.unseen > 0 { End::SomeFailed } else { End::AllSucceeded })
 }
 
-/// Both kinds of store, as one.
-fn open(database: &Database, tree: &mut Tree) -> Result<Arc<dyn Store>, Box<dyn Error>> {
-    match database {
+/// Both kinds of store, as one. A call may take so long that two of them and a heartbeat still fit into
+/// a lease.
+fn open(options: &Options, tree: &mut Tree) -> Result<Arc<dyn Store>, Box<dyn Error>> {
+    let call_max = options.lease / 6;
+    match &options.database {
         Database::Sqlite(path) => {
-            let store = SqliteStore::open(path)?;
+            let store = SqliteStore::builder(path).busy_timeout(call_max).open()?;
             tree.leave_out_database(store.path());
             Ok(Arc::new(store))
         }
         #[cfg(feature = "postgres")]
-        Database::Postgres(url) => Ok(Arc::new(backwave::PostgresStore::open(url)?)),
+        Database::Postgres(url) => {
+            let config = url.parse()?;
+            Ok(Arc::new(PostgresStore::builder(config).statement_timeout(call_max).open()?))
+        }
     }
 }
 
