@@ -153,7 +153,7 @@ mod in_a_transaction {
         let store = store.open().expect("the file opens");
         let db = Connection::open(&path).expect("the file opens");
         db.execute("CREATE TABLE orders (note TEXT)", ()).expect("made");
-        Shop { client: Client::new(store.clone()), folder: folder, store, db }
+        Shop { client: Client::new(store.clone()), folder, store, db }
     }
 
     fn chain(error: &dyn std::error::Error) -> String {

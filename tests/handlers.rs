@@ -89,7 +89,7 @@ struct PanicsOnDrop;
 
 impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
-        panic_any(PanicsOnDrop);
+        panic_any(Self);
     }
 }
 
