@@ -118,13 +118,7 @@ impl JobError {
     /// What is known of the violated invariant in its chain. Behind a wrapper that hides the violation
     /// itself, its message is taken from the text of the link above the trigger.
     pub(crate) fn violation(&self) -> Option<ViolationSeen> {
-        let trigger = self.trigger()?;
-        let message = self.error().and_then(|error| contained(|| violation_message(error)));
-        Some(ViolationSeen {
-            trigger,
-            message: clean(&message.unwrap_or_default(), VIOLATION_BYTES_MAX),
-            type_name: std::any::type_name::<InvariantViolation>(),
-        })
+        ViolationSeen::in_chain(self.error()?)
     }
 
     /// The error and its chain as one text, `a: b: c`, without links whose text has been said already;
@@ -195,6 +189,19 @@ pub(crate) struct ViolationSeen {
     pub(crate) trigger: InvariantTrigger,
     pub(crate) message: String,
     pub(crate) type_name: &'static str,
+}
+
+impl ViolationSeen {
+    /// Looks through an error and its sources.
+    pub(crate) fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
+        let trigger = contained(|| find_trigger(error)).flatten()?;
+        let message = contained(|| violation_message(error)).unwrap_or_default();
+        Some(Self {
+            trigger,
+            message: clean(&message, VIOLATION_BYTES_MAX),
+            type_name: std::any::type_name::<InvariantViolation>(),
+        })
+    }
 }
 
 /// Gives a plain error a verdict on its way through `?`. It only ever replaces a plain

@@ -260,7 +260,7 @@ enum AppError {
 #[test]
 fn a_violation_that_comes_out_of_a_handler_halts_however_it_comes() {
     type Way = fn(&JobContext) -> JobResult;
-    let ways: [(&str, Way); 12] = [
+    let ways: [(&str, Way); 14] = [
         ("returned plainly", |_| Err(violation().into())),
         ("boxed", |_| {
             let boxed: Box<dyn std::error::Error + Send + Sync> = violation().into();
@@ -275,6 +275,11 @@ fn a_violation_that_comes_out_of_a_handler_halts_however_it_comes() {
         ("by unwinding", |_| resume_unwind(Box::new(violation()))),
         ("by a panic", |_| panic_any(violation())),
         ("by a panic with a store error", |_| panic_any(StoreError::from(violation()))),
+        ("by a panic with an enqueue error", |_| panic_any(EnqueueError::Invariant(violation()))),
+        ("by a panic with a boxed error", |_| {
+            let error = AppError::Around(violation().into());
+            panic_any(Box::<dyn std::error::Error + Send + Sync>::from(error))
+        }),
         ("by a panic with a job error", |_| panic_any(JobError::from(AppError::from(violation())))),
     ];
     for (how, way) in ways {

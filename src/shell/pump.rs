@@ -306,7 +306,14 @@ impl Pump {
             Called::Answered(claimed) => Event::Claimed(claimed),
             Called::Failed { in_doubt } => Event::ClaimFailed { in_doubt },
         };
+        self.notice_stop()?;
         self.step(event)
+    }
+
+    /// A stop that was asked for while the store was claiming is heard before the answer, although its
+    /// message still waits: what was claimed is then not begun.
+    fn notice_stop(&mut self) -> Result<(), Fault> {
+        if self.parts.stopping.is_cancelled() { self.hear_stop() } else { Ok(()) }
     }
 
     fn claim_of<'a>(&self, ask: &'a ClaimAsk, accepts: &'a [Accepts]) -> Claim<'a> {
@@ -329,6 +336,7 @@ impl Pump {
         match self.store.call(&self.parts.pen, |session| session.exchange(&rows, &claim))? {
             Called::Answered(exchanged) => {
                 self.step(Event::Reported { rows, reports: exchanged.reported.rows })?;
+                self.notice_stop()?;
                 self.step(Event::Claimed(exchanged.claimed))
             }
             Called::Failed { in_doubt } => {
