@@ -8,6 +8,7 @@ use backwave::{
     Client, EnqueueError, Group, GroupOptions, Health, HealthStatus, JobState, PostgresStore,
     spawn_group,
 };
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -223,5 +224,55 @@ fn no_way_to_write_dates_or_strings_changes_what_is_stored() {
     assert_eq!(scene.client.monitor().job(id).expect("it is there").due_at, due);
     scene.run(20);
     assert_eq!(scene.status(), HealthStatus::Healthy);
+    scene.assert_sound();
+}
+
+#[test]
+fn a_role_whose_connections_are_used_up_degrades_and_heals() {
+    let mut role = Role::new();
+    let scene = scene(role.store(), options("used-up"));
+    scene.run(5);
+    let name = role.name.clone();
+    role.admin.batch_execute(&format!("ALTER ROLE {name} CONNECTION LIMIT 0")).expect("set");
+    role.end_sessions();
+    eventually("the group is degraded", || scene.status() == HealthStatus::Degraded);
+    let refused = scene.client.enqueue(drill(0, 0)).expect_err("no session can be opened");
+    assert!(refused.source().is_some(), "{refused:?}");
+    assert!(scene.health.is_healthy(), "it is no halt");
+    role.admin.batch_execute(&format!("ALTER ROLE {name} CONNECTION LIMIT -1")).expect("set");
+    eventually("the group is healthy", || scene.status() == HealthStatus::Healthy);
+    scene.run(5);
+    assert_eq!(scene.ledger.total(), 10);
+    scene.assert_sound();
+}
+
+#[test]
+fn a_lock_that_an_administrator_holds_degrades_the_group_and_loses_nothing() {
+    let mut role = Role::new();
+    let store = PostgresStore::builder(role.config()).schema(&role.name);
+    let store = store.statement_timeout(Duration::from_millis(300)).open().expect("it answers");
+    let scene = scene(store, options("locked"));
+    // Half of them are under way when the table is locked, and end meanwhile.
+    let jobs = scene.client.enqueue_many(drills(8, 200)).expect("accepted");
+    eventually("they run", || {
+        let counts = scene.client.monitor().counts().expect("read");
+        counts.iter().any(|count| count.state == JobState::Leased)
+    });
+    let name = role.name.clone();
+    let mut lock = role.admin.transaction().expect("begun");
+    lock.batch_execute(&format!("LOCK TABLE {name}.jobs IN EXCLUSIVE MODE")).expect("locked");
+    eventually("the group is degraded", || scene.status() == HealthStatus::Degraded);
+    let refused = scene.client.enqueue(drill(0, 0)).expect_err("it waits in vain");
+    match refused {
+        EnqueueError::Store(error) => assert_eq!(error.code(), Some("55P03"), "{error}"),
+        other => panic!("a refusal with a code leaves no doubt: {other:?}"),
+    }
+    lock.commit().expect("released");
+    eventually("the group is healthy", || scene.status() == HealthStatus::Healthy);
+    for job in jobs {
+        let record = scene.client.wait(job.id, PATIENCE).expect("it ends");
+        assert_eq!((record.state, record.attempt), (JobState::Succeeded, 1));
+    }
+    assert_eq!(scene.ledger.total(), 8);
     scene.assert_sound();
 }
