@@ -124,8 +124,8 @@ fn is_violation(error: &StoreError) -> bool {
 }
 
 /// Wakes subscribers, whose panics must not become those of a caller whose jobs are stored.
-pub(super) fn wake(hub: &Hub, queue: &str, due_in: Duration) {
+pub(crate) fn wake(hub: &Hub, queue: &str, due_in: Duration) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hub.wake(queue, due_in))) {
-        crate::shell::dispose(payload);
+        crate::contain::dispose(payload);
     }
 }

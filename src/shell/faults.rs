@@ -29,12 +29,12 @@ impl Fault {
     pub(crate) fn from_panic(payload: Box<dyn Any + Send>) -> Self {
         match Self::violation_in(payload.as_ref()) {
             Some(fault) => {
-                super::dispose(payload);
+                crate::contain::dispose(payload);
                 fault
             }
             None => {
                 let message = panic_message(payload.as_ref());
-                super::dispose(payload);
+                crate::contain::dispose(payload);
                 Self::new("panic", message, None)
             }
         }

@@ -8,6 +8,7 @@ use super::pool::Pool;
 use super::ticker::TokenTable;
 use super::worker::Task;
 use super::{Message, PumpLine, Tick};
+use crate::contain::dispose;
 use crate::context::ContextParts;
 use crate::health::{DegradedCause, Pen, StuckHandler};
 use crate::invariant::{self, InvariantTrigger, halt};
@@ -101,6 +102,7 @@ impl Pump {
         self.fail_stop(&fault);
         // The session is dropped last, when nobody waits for this thread any more: closing one may
         // block on a dead network.
+        dispose(Box::new(self));
     }
 
     fn pump(&mut self) -> Result<(), Fault> {
@@ -370,11 +372,22 @@ impl Pump {
         let event = match called {
             Called::Answered(handed_back) => {
                 self.handed_back += handed_back.rows.iter().filter(|given| **given).count();
+                self.wake_siblings();
                 Event::HandedBack(handed_back.rows)
             }
             Called::Failed { .. } => Event::HandBackFailed,
         };
         self.step(event)
+    }
+
+    /// What goes back at a stop is for other groups of this process to take at once.
+    fn wake_siblings(&self) {
+        if self.stop.is_none() {
+            return;
+        }
+        for queue in &self.queues {
+            crate::client::enqueue::wake(self.parts.store.hub(), queue, Duration::ZERO);
+        }
     }
 
     fn execute(&mut self, execution: ExecutionId, job: ClaimedJob) -> Result<(), Fault> {
@@ -471,7 +484,8 @@ impl Pump {
         let running = self.running.values();
         let still_running: Vec<JobId> = running.map(|task| task.context.job_id()).collect();
         let Self { parts, store, handed_back, .. } = self;
-        drop(store);
+        // Closing is the adapter's code, whose panic must not keep the end from being told.
+        dispose(Box::new(store));
         parts.pen.ended();
         parts.board.ended(parts.index, PumpEnd::Stopped { handed_back, still_running });
     }

@@ -203,3 +203,36 @@ fn a_stopping_pump_settles_no_more_dead_leases() {
     scene.maintenance();
     scene.nothing();
 }
+
+#[test]
+fn two_results_of_one_job_go_in_two_reports() {
+    // While a claim is under way, five pages of dead leases and one result pile up: one row more than a
+    // report holds. The claim that rides with the first 500 brings the next attempt of that very job.
+    let (mut scene, runs) = Scene::running(2, 1);
+    let older = runs[0];
+    scene.tick_poll();
+    scene.expect_claim();
+    for page in 0..5 {
+        let first = 100 + page * 100;
+        found(&mut scene, (first..first + 100).map(|n| lapsed(n, 0)).collect());
+    }
+    scene.finish_ok(&older);
+    scene.tell(Event::Woken { due: scene.now });
+    scene.answer_claim(Vec::new());
+    let (rows, _) = scene.expect_exchange();
+    assert_eq!(rows.len(), 500);
+    scene.written(&rows);
+    take!(scene, Command::FindLapsed { .. } => scene.tell(Event::LapsedFound(Vec::new())));
+    let mut job = scene.new_job();
+    (job.id, job.attempt) = (older.lease.job, 2);
+    let newer = scene.give(vec![job])[0];
+    let rows = scene.expect_report();
+    scene.report_failed(rows, true);
+
+    scene.finish_ok(&newer);
+    scene.tick_poll();
+    let rows = scene.expect_report();
+    assert_eq!(rows.iter().map(|row| row.attempt).collect::<Vec<_>>(), [1]);
+    scene.stale(rows, StaleReason::Reaped);
+    assert_eq!(scene.settle()[0].attempt, 2);
+}
