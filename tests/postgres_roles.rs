@@ -169,7 +169,7 @@ fn timeouts_of_the_role_do_not_reach_the_sessions() {
     lock.batch_execute(&format!("LOCK TABLE {name}.jobs IN EXCLUSIVE MODE")).expect("locked");
     let client = scene.client.clone();
     let waiting = std::thread::spawn(move || client.enqueue(drill(1, 0)));
-    // Sleeps past the server's time-out, which this process cannot see strike.
+    // Sleeps past the role's timeouts: that they do not strike has no event.
     std::thread::sleep(Duration::from_millis(400));
     lock.commit().expect("released");
     let job = waiting.join().expect("no panic").expect("accepted in the end");

@@ -3,8 +3,7 @@
 
 mod support;
 
-use backwave::{Client, GroupOptions, JobError, JobState, Registry, RetryPolicy};
-use std::sync::Arc;
+use backwave::{GroupOptions, JobError, JobState, Registry, RetryPolicy};
 use std::time::{Duration, Instant};
 use support::gate::Gate;
 use support::world::{PATIENCE, Task, World, facts, quick, task};
@@ -130,10 +129,12 @@ fn a_client_on_the_same_file_opened_by_another_path_wakes_it_too() {
     let file = folder.path().join("jobs.db");
     let store = backwave::SqliteStore::builder(&file).busy_timeout(Duration::from_secs(1));
     let store = store.open().expect("the file opens");
-    let group = backwave::spawn_group(store, finish(), hourly("by path"), Arc::default());
+    let group =
+        backwave::spawn_group(store, finish(), hourly("by path"), std::sync::Arc::default());
     let group = group.expect("the group starts");
     let detour = folder.path().join(".").join("jobs.db");
-    let client = Client::new(backwave::SqliteStore::open(detour).expect("the file opens"));
+    let client =
+        backwave::Client::new(backwave::SqliteStore::open(detour).expect("the file opens"));
     for _ in 0..3 {
         assert!(group.wait_until_idle(PATIENCE));
         let id = client.enqueue(task("x")).expect("accepted").id;
