@@ -5,6 +5,8 @@ use crate::file;
 use crate::outcome::{print_states, report};
 use crate::progress::{Counts, Progress};
 use crate::tree::Tree;
+#[cfg(feature = "postgres")]
+use backwave::PostgresStore;
 use backwave::crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use backwave::store::Store;
 use backwave::{
@@ -26,7 +28,7 @@ pub enum End {
 pub fn run(options: &Options) -> Result<End, Box<dyn Error>> {
     let mut tree = Tree::open(&options.folder)
         .map_err(|error| format!("{}: {error}", options.folder.display()))?;
-    let store = open(&options.database, &mut tree)?;
+    let store = open(options, &mut tree)?;
     let client = Client::new(Arc::clone(&store));
     let health = Arc::new(Health::new());
     let group = spawn_group(
@@ -43,31 +45,41 @@ pub fn run(options: &Options) -> Result<End, Box<dyn Error>> {
     let mut run =
         Run { client, health, stopped, progress: Progress::new(), next_look: Instant::now() };
     let found = run.enqueue(&tree)?;
-    let is_interrupted = found.is_interrupted || run.wait()?;
+    let last = if found.is_interrupted { None } else { run.wait()? };
     run.progress.finish();
     // What was not begun is handed back, so that the next run need not wait for a lease to lapse.
     group.shutdown();
-    if is_interrupted {
+    let Some(last) = last else {
         eprintln!("stopped; run it again to go on");
         return Ok(End::Interrupted);
-    }
-    let states = report(&run.client, &tree, &found.jobs, options.list)?;
+    };
+    let states = if options.list || last.failed > 0 {
+        report(&run.client, &tree, &found.jobs, options.list)?
+    } else {
+        // All that the database knows has succeeded: no need to go through it job by job.
+        [(JobState::Succeeded, found.jobs.len() as u64)].into()
+    };
     eprintln!("{} files, {} of them new", found.jobs.len(), found.new);
     print_states(&states);
     let has_failed = states.keys().any(|state| *state != JobState::Succeeded);
     Ok(if has_failed || found.unseen > 0 { End::SomeFailed } else { End::AllSucceeded })
 }
 
-/// Both kinds of store, as one.
-fn open(database: &Database, tree: &mut Tree) -> Result<Arc<dyn Store>, Box<dyn Error>> {
-    match database {
+/// Both kinds of store, as one. A call may take so long that two of them and a heartbeat still fit into
+/// a lease.
+fn open(options: &Options, tree: &mut Tree) -> Result<Arc<dyn Store>, Box<dyn Error>> {
+    let call_max = options.lease / 6;
+    match &options.database {
         Database::Sqlite(path) => {
-            let store = SqliteStore::open(path)?;
+            let store = SqliteStore::builder(path).busy_timeout(call_max).open()?;
             tree.leave_out_database(store.path());
             Ok(Arc::new(store))
         }
         #[cfg(feature = "postgres")]
-        Database::Postgres(url) => Ok(Arc::new(backwave::PostgresStore::open(url)?)),
+        Database::Postgres(url) => {
+            let config = url.parse()?;
+            Ok(Arc::new(PostgresStore::builder(config).statement_timeout(call_max).open()?))
+        }
     }
 }
 
@@ -146,15 +158,15 @@ impl Run {
     }
 
     /// Waits until every file of the database has ended, be it of this tree or of another that a run left
-    /// half done; `true` when a stop was asked for first.
-    fn wait(&mut self) -> Result<bool, Box<dyn Error>> {
+    /// half done. The last counts; `None` when a stop was asked for first.
+    fn wait(&mut self) -> Result<Option<Counts>, Box<dyn Error>> {
         loop {
             let counts = self.look()?;
             if counts.ended == counts.total {
-                return Ok(false);
+                return Ok(Some(counts));
             }
             match self.stopped.recv_deadline(self.next_look) {
-                Ok(()) => return Ok(true),
+                Ok(()) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
                 // The handler lives as long as the process.
                 Err(RecvTimeoutError::Disconnected) => {

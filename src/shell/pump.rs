@@ -162,6 +162,11 @@ impl Pump {
     }
 
     fn hear_worker(&mut self, event: Event) -> Result<(), Fault> {
+        // A handler that saw the stop asked for may give way before our own message has come: what it
+        // returns must be judged as what it is, an answer to the stop.
+        if self.parts.stopping.is_cancelled() {
+            self.hear_stop()?;
+        }
         if let Event::Finished { execution, .. } = &event {
             self.forget(*execution);
         }

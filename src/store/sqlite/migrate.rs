@@ -137,6 +137,6 @@ mod tests {
                 digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
             })
             .collect();
-        assert_eq!(hashes, ["8d6f66ef2ae93cfc"]);
+        assert_eq!(hashes, ["76d15e8a8bb52113"]);
     }
 }
