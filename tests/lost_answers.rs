@@ -220,6 +220,7 @@ fn whatever_calls_are_lost_in_a_drain_each_job_ends_once() {
         let began = Instant::now();
         while scene.ledger.jobs() < ids.len() && began.elapsed() < LOSSY_FOR {
             scene.proxy.arm(ANY, mischief);
+            // Sleeps to spread the mischief over moments of chance, and waits for nothing by it.
             std::thread::sleep(Duration::from_millis(10 + dice.roll(40)));
         }
         scene.proxy.disarm();

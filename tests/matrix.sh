@@ -93,11 +93,17 @@ MANIFEST
 check_highest_versions() {
     step "checking the highest versions: ${HIGHEST[*]}"
     copy_to highest
-    local pin
-    for pin in "${HIGHEST[@]}"; do
-        (cd "$VARIANTS/highest" && cargo update --package "${pin%@*}" --precise "${pin#*@}")
-    done
+    highest_requirements <Cargo.toml >"$VARIANTS/highest/Cargo.toml"
+    (cd "$VARIANTS/highest" && cargo update --workspace)
     in_copy highest cargo check --locked --all-features --lib
+}
+
+highest_requirements() {
+    local pin script=""
+    for pin in "${HIGHEST[@]}"; do
+        script+="s/^(${pin%@*} = (\\{ version = )?\")>=[^\"]*\"/\\1=${pin#*@}\"/;"
+    done
+    sed -E "$script"
 }
 
 # The oldest that Cargo.toml allows of each dependency of programs, and the SQLite store at work with

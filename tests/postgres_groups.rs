@@ -70,6 +70,7 @@ fn a_stop_at_any_moment_leaves_no_lease_and_loses_no_job() {
     for round in 0..50 {
         ids.extend(scene.enqueue(60, dice.roll(3)));
         let group = scene.spawn(&format!("round-{round}"));
+        // Sleeps so that the end comes at a moment of chance.
         std::thread::sleep(Duration::from_millis(dice.roll(60)));
         let report = group.shutdown();
         assert_eq!((report.unanswered, report.halts.len()), (0, 0), "{report:?}");

@@ -220,6 +220,7 @@ fn a_drain_whose_backends_are_terminated_again_and_again_records_each_outcome_on
     let began = Instant::now();
     // Not for ever: on a busy machine a session may not live long enough to get anything done.
     while ledger.jobs() < ids.len() && began.elapsed() < TERMINATED_FOR {
+        // Sleeps so that the sessions end at moments of chance.
         std::thread::sleep(Duration::from_millis(50 + dice.roll(100)));
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
             WHERE application_name = $1";

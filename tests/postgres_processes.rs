@@ -172,7 +172,7 @@ fn serve(schema: &str) {
     child::say("serving");
     eventually("it runs what is due", || ledger.jobs() == 20);
     child::say("ran");
-    // Long enough for many looks at the leases of others.
+    // Sleeps long enough for many looks at the leases of others.
     std::thread::sleep(3 * SECOND);
     assert_eq!(health.check().to_string(), "Healthy");
     let report = group.shutdown();

@@ -125,6 +125,7 @@ fn a_database_that_is_read_only_for_a_while_degrades_and_heals() {
     // For as long as it lasts, although an idle group has nothing to write.
     for _ in 0..100 {
         assert_eq!(scene.status(), HealthStatus::Degraded);
+        // Sleeps between samples: that a state lasts has no event.
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(scene.health.is_healthy(), "it is no halt");
@@ -145,7 +146,7 @@ fn sessions_that_the_server_ends_for_being_idle_are_opened_again() {
     let scene = scene(role.store(), options("idle").poll_interval(poll, poll));
     for _ in 0..5 {
         scene.run(3);
-        // Longer than the server lets a session of the client idle.
+        // Sleeps longer than the server lets a session of the client idle.
         std::thread::sleep(Duration::from_millis(120));
     }
     assert_eq!(scene.ledger.total(), 15, "each once");
@@ -169,6 +170,7 @@ fn timeouts_of_the_role_do_not_reach_the_sessions() {
     lock.batch_execute(&format!("LOCK TABLE {name}.jobs IN EXCLUSIVE MODE")).expect("locked");
     let client = scene.client.clone();
     let waiting = std::thread::spawn(move || client.enqueue(drill(1, 0)));
+    // Sleeps past the role's timeouts: that they do not strike has no event.
     std::thread::sleep(Duration::from_millis(400));
     lock.commit().expect("released");
     let job = waiting.join().expect("no panic").expect("accepted in the end");

@@ -297,8 +297,8 @@ fn nothing_is_left_leased_whenever_a_stop_comes(world: &World) {
     for round in 0..ROUNDS {
         let group = world.spawn(registry.clone(), quick("moments").workers(4));
         world.client.enqueue_many((0..JOBS).map(|_| task("short"))).expect("accepted");
-        // Not to wait for anything: the stop is to come at another moment each time.
         moment = moment.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        // Sleeps, but not to wait for anything: the stop is to come at another moment each time.
         std::thread::sleep(Duration::from_micros((moment >> 33) % 3_000));
         let report = group.shutdown();
         assert_eq!((report.unanswered, report.halts.len()), (0, 0), "round {round}");

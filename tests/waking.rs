@@ -131,7 +131,8 @@ fn a_client_on_the_same_file_opened_by_another_path_wakes_it_too() {
     let file = folder.path().join("jobs.db");
     let store = backwave::SqliteStore::builder(&file).busy_timeout(Duration::from_secs(1));
     let store = store.open().expect("the file opens");
-    let group = backwave::spawn_group(store, finish(), hourly("by path"), Default::default());
+    let group =
+        backwave::spawn_group(store, finish(), hourly("by path"), std::sync::Arc::default());
     let group = group.expect("the group starts");
     let detour = folder.path().join(".").join("jobs.db");
     let client =

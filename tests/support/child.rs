@@ -100,6 +100,7 @@ impl Worker {
                 return;
             }
             assert!(Instant::now() < deadline, "the process ends");
+            // Sleeps between looks: a wait with a deadline for a process is not in std.
             std::thread::sleep(Duration::from_millis(10));
         }
     }

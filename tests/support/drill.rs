@@ -96,6 +96,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "it never came true that {what}");
+        // Sleeps between looks at what gives no sign when it changes.
         std::thread::sleep(Duration::from_millis(5));
     }
     began.elapsed()

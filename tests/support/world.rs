@@ -101,6 +101,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "it never came true that {what}");
+        // Sleeps between looks at what gives no sign when it changes.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
