@@ -3,6 +3,8 @@
 #
 #   tests/run.sh                          checks, tests, docs and examples
 #   tests/run.sh --server-only -- CMD..   runs CMD with a throw-away Postgres, and nothing else
+#   tests/run.sh --server-only --durable -- CMD..
+#                                         the same with a server that keeps its promises, for benches
 #
 # A cluster of its own is started on a free loopback port in a temporary folder, and both are gone at
 # the end, also after a failure or a signal. While it runs these are exported:
@@ -15,6 +17,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 pg_bin=""
 cluster=""
+durable=""
 server_up=""
 child=""
 current_step="reading the arguments"
@@ -31,11 +34,12 @@ main() {
 }
 
 usage() {
-    sed -n '2,12s/^# \{0,1\}//p' "tests/run.sh" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "tests/run.sh" >&2
     exit 2
 }
 
 run_with_server() {
+    [[ "${1:-}" == "--durable" ]] && durable=yes && shift
     [[ "${1:-}" == "--" ]] && shift
     [[ $# -gt 0 ]] || usage
     start_server
@@ -153,8 +157,17 @@ as_server() (
 launch() {
     local port="$1"
     local options="-c listen_addresses=127.0.0.1 -c port=$port -c unix_socket_directories='$cluster/socket'"
-    # Durability is of no use to a cluster that ends with the run; 200 connections carry every test at once.
-    options+=" -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200"
+    # 200 connections carry every test at once.
+    options+=" -c max_connections=200"
+    if [[ -n "$durable" ]]; then
+        # As a small server of somebody's own would be set up. A checkpoint within a run would hit some
+        # measurements and not others.
+        options+=" -c fsync=on -c synchronous_commit=on -c full_page_writes=on"
+        options+=" -c shared_buffers=512MB -c max_wal_size=4GB"
+    else
+        # Durability is of no use to a cluster that ends with the run.
+        options+=" -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+    fi
     # Its output goes to the log: a pipe that it inherited would keep our reader waiting.
     as_server "$pg_bin/pg_ctl" start --pgdata="$cluster/data" --log="$cluster/log" --wait --silent \
         --options="$options" >/dev/null 2>&1 || return 1

@@ -7,6 +7,9 @@ pub mod child;
 pub mod clock;
 #[cfg(feature = "postgres")]
 pub mod cluster;
+pub mod counted;
+#[cfg(feature = "postgres")]
+pub mod database;
 pub mod drill;
 pub mod gate;
 pub mod log;
