@@ -59,9 +59,11 @@ impl Scene {
 
     /// Waits for the group's halt and checks everything that goes with one.
     fn halted(&self, group: &Group, trigger: Option<InvariantTrigger>) -> HaltState {
+        // Waiting for the group's end would never fail.
+        let health = &self.world.health;
+        eventually("the group halts", || health.halted_groups().contains_key(&self.name));
         let Stopped::Halted(halt) = group.wait() else { panic!("{}: no halt", self.name) };
         assert_eq!(halt.trigger, trigger, "{}: {halt}", self.name);
-        let health = &self.world.health;
         assert_eq!(health.halted_groups(), [(self.name.clone(), halt.clone())].into());
         assert_eq!(health.check().status, HealthStatus::Unhealthy);
         assert_eq!(health.check().status.http_status(), 503);
