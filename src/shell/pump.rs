@@ -164,9 +164,7 @@ impl Pump {
     fn hear_worker(&mut self, event: Event) -> Result<(), Fault> {
         // A handler that saw the stop asked for may give way before our own message has come: what it
         // returns must be judged as what it is, an answer to the stop.
-        if self.parts.stopping.is_cancelled() {
-            self.hear_stop()?;
-        }
+        self.notice_stop()?;
         if let Event::Finished { execution, .. } = &event {
             self.forget(*execution);
         }
@@ -310,8 +308,8 @@ impl Pump {
         self.step(event)
     }
 
-    /// A stop that was asked for while the store was claiming is heard before the answer, although its
-    /// message still waits: what was claimed is then not begun.
+    /// Hears a stop whose message still waits. Also before a claim's answer is taken in: what was
+    /// claimed meanwhile is then not begun.
     fn notice_stop(&mut self) -> Result<(), Fault> {
         if self.parts.stopping.is_cancelled() { self.hear_stop() } else { Ok(()) }
     }
