@@ -35,11 +35,11 @@ fn main() -> ExitCode {
         }
     }
     print!("{}", figures.to_text(&places));
-    if let Some(path) = &args.json {
-        if let Err(error) = std::fs::write(path, figures.to_json()) {
-            eprintln!("{} cannot be written: {error}", path.display());
-            return ExitCode::FAILURE;
-        }
+    if let Some(path) = &args.json
+        && let Err(error) = std::fs::write(path, figures.to_json())
+    {
+        eprintln!("{} cannot be written: {error}", path.display());
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }

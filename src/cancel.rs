@@ -3,6 +3,7 @@
 //! A token fires because somebody fires it, or by itself once the deadline of its lease has passed, so
 //! that a handler learns of a lost lease even while its pump hangs in a call. The first reason stays.
 
+use crate::CancelReason;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 use std::convert::Infallible;
@@ -10,24 +11,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
-
-/// Why an attempt was asked to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum CancelReason {
-    /// The group stops. After a fail-stop nothing is reported; in a clean stop the job is handed back.
-    #[error("the group stops")]
-    GroupStopping,
-    /// An operator asked for it. A handler that gives way ends Cancelled.
-    #[error("an operator asked for it")]
-    OperatorRequest,
-    /// The lease is lost or can no longer be proven; whatever the handler returns is not recorded.
-    #[error("the lease is lost")]
-    LeaseLost,
-    /// The attempt has taken longer than its limit. A handler that gives way has failed.
-    #[error("the time limit of the attempt has passed")]
-    TimedOut,
-}
 
 /// The error of a handler that gives way: return it with `?`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

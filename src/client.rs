@@ -6,6 +6,7 @@
 
 pub(crate) mod enqueue;
 mod threads;
+mod ticket;
 
 use crate::monitor::Monitor;
 use crate::operator::Operator;
@@ -20,7 +21,8 @@ use threads::{Threads, TryError};
 /// Enqueues jobs and asks after them. Clones are the same client; it opens nothing until it is used.
 ///
 /// Every call blocks until it has its answer, or until transient faults have lasted through four tries
-/// or for about ten seconds. From async code that blocks the thread it is called on, and is sound.
+/// or for about ten seconds. A call that hangs, since the network swallows everything and closes nothing,
+/// is given up ten seconds after three times as long as the store lets a call take. From async code that blocks the thread it is called on, and is sound.
 ///
 /// ```
 /// use backwave::{Client, Job, MemoryStore};

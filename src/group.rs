@@ -80,11 +80,13 @@ impl Group {
 
     /// Asks for a clean stop and returns at once. Asking again changes nothing.
     pub fn begin_shutdown(&self) {
-        self.core.stopping.fire(CancelReason::GroupStopping);
         for line in &self.lines {
             // A pump that is gone has ended already.
             let _ = line.inbox.send(Message::Stop);
         }
+        // Only now: a handler that gives way as soon as it sees this is heard after the request that
+        // it gives way to. The other way round its attempt would count as a failure.
+        self.core.stopping.fire(CancelReason::GroupStopping);
     }
 
     /// Stops cleanly and waits for the end: claims nothing more, waits for running handlers up to the

@@ -49,7 +49,7 @@ macro_rules! triggers {
 triggers! {
     /// A report was answered with another number of rows than it was given. Halts.
     OutcomeBatchCountMismatch,
-    /// A renewal was answered with another number of rows than it was given. Halts.
+    /// A renewal or a hand-back was answered with another number of rows than it was given. Halts.
     HeartbeatBatchCountMismatch,
     /// A claim handed out a job that is already terminal. Halts.
     ClaimedJobTerminal,
@@ -57,7 +57,8 @@ triggers! {
     ClaimBatchOverrun,
     /// A claimed row is not leased to the claimer. Halts.
     ClaimedRowNotLeasedToWorker,
-    /// A candidate row was in a state that the claim's own predicate excludes. Halts.
+    /// A claim handed out what it must not: a job in a state that its own predicate excludes, one that
+    /// is twice in the answer or runs here under this very attempt, or one that no handler is for. Halts.
     ClaimedRowNotEligible,
     /// A report was stale although the pump believed its lease live by more than the allowance for
     /// clock skew. Degrades.
@@ -66,7 +67,8 @@ triggers! {
     ObserverReportFenceRejected,
     /// An observer's cursor was asked to move backward. Degrades.
     ObserverCursorRegressed,
-    /// A write to locked rows touched another number of rows. Halts; degrades on the observer path.
+    /// A write to locked rows touched another number of rows, or an enqueue was answered with another
+    /// number of rows than it was given. Halts; degrades on the observer path.
     UnexpectedAffectedRowCount,
     /// No row where this very transaction made or ensured one. Halts; degrades on the observer path.
     GuaranteedRowAbsent,

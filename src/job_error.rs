@@ -5,12 +5,12 @@
 //! keep their meaning however deep they are wrapped: a cancellation ([`Cancelled`]) and a violated
 //! invariant. Wrappers may hide the outer type of either, so their sources are looked for as well.
 
+use crate::contain::contained;
 use crate::invariant::{InvariantTrigger, InvariantViolation, find_trigger};
 use crate::kernel::text::clean;
-use crate::{CancelReason, Cancelled};
+use crate::{CancelReason, Cancelled, Verdict};
 use std::error::Error;
 use std::fmt::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -50,25 +50,6 @@ enum Wish {
     Discard,
     Cancel,
     Snooze(Duration),
-}
-
-/// What is to become of a job whose attempt did not succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// A failure; the retry policy decides when it runs again, and whether.
-    Retry,
-    /// A failure; at the ceiling Dead-Lettered, before it tried again after this time.
-    RetryIn(Duration),
-    /// A failure for good: Dead-Lettered now.
-    Discard,
-    /// No failure: tried again after this time.
-    Snooze(Duration),
-    /// No failure: Cancelled.
-    Cancel,
-    /// The handler gave way to a cancellation or a stop. What becomes of the job is settled by the
-    /// reason of the attempt's token.
-    GaveWay(CancelReason),
 }
 
 impl JobError {
@@ -137,13 +118,7 @@ impl JobError {
     /// What is known of the violated invariant in its chain. Behind a wrapper that hides the violation
     /// itself, its message is taken from the text of the link above the trigger.
     pub(crate) fn violation(&self) -> Option<ViolationSeen> {
-        let trigger = self.trigger()?;
-        let message = self.error().and_then(|error| contained(|| violation_message(error)));
-        Some(ViolationSeen {
-            trigger,
-            message: clean(&message.unwrap_or_default(), VIOLATION_BYTES_MAX),
-            type_name: std::any::type_name::<InvariantViolation>(),
-        })
+        ViolationSeen::in_chain(self.error()?)
     }
 
     /// The error and its chain as one text, `a: b: c`, without links whose text has been said already;
@@ -164,7 +139,7 @@ impl JobError {
 
     /// Drops it, containing a panic of the error's own `Drop`.
     pub(crate) fn dispose(self) {
-        crate::shell::dispose(self.0);
+        crate::contain::dispose(self.0);
     }
 
     fn cancel_reason(&self) -> Option<CancelReason> {
@@ -214,6 +189,19 @@ pub(crate) struct ViolationSeen {
     pub(crate) trigger: InvariantTrigger,
     pub(crate) message: String,
     pub(crate) type_name: &'static str,
+}
+
+impl ViolationSeen {
+    /// Looks through an error and its sources.
+    pub(crate) fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
+        let trigger = contained(|| find_trigger(error)).flatten()?;
+        let message = contained(|| violation_message(error)).unwrap_or_default();
+        Some(Self {
+            trigger,
+            message: clean(&message, VIOLATION_BYTES_MAX),
+            type_name: std::any::type_name::<InvariantViolation>(),
+        })
+    }
 }
 
 /// Gives a plain error a verdict on its way through `?`. It only ever replaces a plain
@@ -270,11 +258,6 @@ impl<T, E: Into<JobError>> JobResultExt<T> for Result<T, E> {
 const VIOLATION_BYTES_MAX: usize = 1024;
 /// A chain that loops would be a bug of its author; it must not hang the worker that looks.
 const LINKS_MAX: usize = 64;
-
-/// Runs the user's `source` and `Display`; `None` where they panic.
-fn contained<R>(look: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(look)).map_err(crate::shell::dispose).ok()
-}
 
 fn chain<'e>(
     error: &'e (dyn Error + 'static),

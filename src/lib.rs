@@ -3,16 +3,20 @@
     not(feature = "sqlite"),
     doc = "Durable background jobs for programs without an async runtime."
 )]
+#![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 
 mod cancel;
 mod client;
+mod contain;
 mod context;
 mod encode;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod enqueue_in;
 mod error;
 mod group;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod health;
 mod id;
 pub mod invariant;
@@ -30,7 +34,7 @@ pub mod telemetry;
 pub mod testing;
 mod time;
 
-pub use cancel::{CancelReason, CancelToken, Cancelled};
+pub use cancel::{CancelToken, Cancelled};
 pub use client::Client;
 pub use client::enqueue::Enqueued;
 pub use context::{ContextBuilder, JobContext, OutputError};
@@ -45,19 +49,20 @@ pub use health::{
 };
 pub use id::{JobId, ParseIdError, WorkerId};
 pub use job::{Job, JobResult, Payload};
-pub use job_error::{JobError, JobResultExt, Verdict};
+pub use job_error::{JobError, JobResultExt};
 pub use kernel::dispatch::DispatchPolicy;
 pub use kernel::driver::Prefetch;
 pub use kernel::retry::RetryPolicy;
 pub use kernel::state::{JobState, ParseJobStateError};
 pub use kernel::text::NameFault;
+pub use kernel::verdict::{CancelReason, Verdict};
 pub use new_job::NewJob;
 pub use registry::{DuplicateWireName, Manifest, ManifestEntry, Registry};
 pub use store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
-pub use store::postgres::PostgresStore;
+pub use store::postgres::{PostgresBuilder, PostgresOpenError, PostgresStore};
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::SqliteStore;
+pub use store::sqlite::{SqliteFault, SqliteStore, SqliteStoreBuilder, Synchronous};
 pub use time::{ParseTimestampError, Timestamp};
 
 pub use crossbeam_channel;

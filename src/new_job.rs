@@ -33,7 +33,20 @@ use std::time::Duration;
 /// assert!(json.contains(r#""payload":{"order":7}"#));
 /// assert!(json.contains(r#""delay_ms":3600000"#));
 /// ```
-#[derive(Debug)]
+///
+/// A clone is the same job, under the same id: what to repeat a call with whose outcome is unknown.
+///
+/// ```
+/// use backwave::{Client, MemoryStore, NewJob};
+///
+/// let client = Client::new(MemoryStore::new());
+/// let job = NewJob::raw("ship", r#"{"order":7}"#);
+/// let first = client.enqueue(job.clone())?;
+/// let again = client.enqueue(job)?;
+/// assert_eq!((again.id, again.is_new), (first.id, false));
+/// # Ok::<(), backwave::EnqueueError>(())
+/// ```
+#[derive(Debug, Clone)]
 #[must_use = "a job does nothing until it is enqueued"]
 pub struct NewJob {
     id: JobId,
@@ -48,6 +61,7 @@ pub struct NewJob {
     tags: Vec<String>,
 }
 
+#[derive(Clone)]
 enum Content {
     Encoded(Body),
     /// Text of the caller's, to be checked.

@@ -28,7 +28,7 @@ pub enum CancelOutcome {
     /// The job was waiting and is Cancelled now.
     Cancelled,
     /// The job is running. Its handler hears of it at the next heartbeat, and the job is Cancelled
-    /// unless the attempt succeeds all the same.
+    /// unless the attempt succeeds all the same, or its payload cannot be decoded.
     Requested,
 }
 

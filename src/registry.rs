@@ -299,7 +299,7 @@ fn run<J: Job>(
     // Left over where a wrapper did not call `next`. Its drop is the user's code: a panic in it must
     // not take the verdict along, nor meet the unwinding of another one, which would end the process.
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(first))) {
-        crate::shell::dispose(second);
+        crate::contain::dispose(second);
     }
     match ended {
         Ok(result) => Run::Done(result),
@@ -335,7 +335,7 @@ fn decode_contained<J: Job>(version: u32, payload: &[u8]) -> Result<J, String> {
         Ok(Err(error)) => explain(&error),
         Err(panic) => {
             let message = panic_message(panic.as_ref());
-            crate::shell::dispose(panic);
+            crate::contain::dispose(panic);
             format!("its Deserialize panicked: {message}")
         }
     };

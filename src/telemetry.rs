@@ -27,10 +27,10 @@
 //!
 //! `env_logger` prints key-values only with its `kv` feature.
 
+use crate::contain::contained;
 use crate::invariant::{InvariantAction, InvariantTrigger};
 use crate::{JobId, JobState, Timestamp};
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// The target of every line of this crate.
@@ -46,22 +46,20 @@ pub const TAG_ACTION: &str = "backwave.invariant.action";
 /// Stands for a trigger where no named check raised a halt.
 pub const UNCLASSIFIED: &str = "unclassified";
 
-/// Runs the host's code (its logger, its recorder), whose panics must not become ours.
-fn guarded(host: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(host)) {
-        crate::shell::dispose(payload);
-    }
+/// The host's logger and recorder may panic; nothing of ours hangs on a line that is lost.
+fn contained_call(theirs: impl FnOnce()) {
+    let _lost = contained(theirs);
 }
 
 macro_rules! line {
     ($level:ident, $($rest:tt)+) => {
-        guarded(|| log::$level!(target: LOG_TARGET, $($rest)+))
+        contained_call(|| log::$level!(target: LOG_TARGET, $($rest)+))
     };
 }
 
 pub(crate) fn count_violation(trigger: InvariantTrigger, action: InvariantAction) {
     #[cfg(feature = "metrics")]
-    guarded(|| {
+    contained_call(|| {
         metrics::counter!(METRIC_VIOLATIONS, TAG_TRIGGER => trigger.name(), TAG_ACTION => action.name())
             .increment(1);
     });
@@ -71,7 +69,7 @@ pub(crate) fn count_violation(trigger: InvariantTrigger, action: InvariantAction
 
 pub(crate) fn count_halt(trigger: &'static str) {
     #[cfg(feature = "metrics")]
-    guarded(|| metrics::counter!(METRIC_HALTS, TAG_TRIGGER => trigger).increment(1));
+    contained_call(|| metrics::counter!(METRIC_HALTS, TAG_TRIGGER => trigger).increment(1));
     #[cfg(not(feature = "metrics"))]
     let _ = trigger;
 }

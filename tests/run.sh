@@ -15,12 +15,6 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly CLIPPY_FLAGS=(
-    -D warnings
-    -W clippy::use_self -W clippy::or_fun_call -W clippy::manual_let_else
-    -W unreachable_pub -W unused_qualifications -W elided_lifetimes_in_paths
-)
-
 pg_bin=""
 cluster=""
 durable=""
@@ -58,9 +52,8 @@ run_everything() {
     start_server
     check_format
     check_lints
-    check_feature_sets
+    check_matrix
     run_tests
-    run_doc_tests
     build_docs
     run_examples
     step "the end"
@@ -222,26 +215,18 @@ check_format() {
 
 check_lints() {
     step "cargo clippy, all features and targets"
-    run cargo clippy --locked --all-features --all-targets -- "${CLIPPY_FLAGS[@]}"
+    run cargo clippy --locked --all-features --all-targets -- -D warnings
 }
 
-check_feature_sets() {
-    step "cargo clippy without default features"
-    run cargo clippy --locked --no-default-features -- "${CLIPPY_FLAGS[@]}"
-    step "cargo clippy with only the feature postgres"
-    run cargo clippy --locked --no-default-features --features postgres -- "${CLIPPY_FLAGS[@]}"
-    step "cargo clippy with only the features sqlite and bundled"
-    run cargo clippy --locked --no-default-features --features bundled -- "${CLIPPY_FLAGS[@]}"
+check_matrix() {
+    step "tests/matrix.sh: feature sets and version ranges"
+    run bash tests/matrix.sh
 }
 
+# Not `--all-targets`: that would build the examples as tests, and tests run them as programs.
 run_tests() {
-    step "cargo test, all features and targets"
-    run cargo test --locked --all-features --all-targets
-}
-
-run_doc_tests() {
-    step "cargo test --doc"
-    run cargo test --locked --all-features --doc
+    step "cargo test, all features, and the doc tests"
+    run cargo test --locked --all-features
 }
 
 build_docs() {

@@ -75,7 +75,7 @@ impl Place {
                 let database = Database::create();
                 let store = PostgresStore::builder(database.config());
                 let store = Arc::new(store.open().expect("the server answers"));
-                Opened { store, home: Home::Postgres(database) }
+                Opened { store, home: Home::Postgres(Box::new(database)) }
             }
         }
     }
@@ -90,7 +90,7 @@ pub(crate) struct Opened {
 enum Home {
     Memory,
     Sqlite { folder: TempDir, synchronous: Synchronous },
-    Postgres(Database),
+    Postgres(Box<Database>),
 }
 
 impl Opened {

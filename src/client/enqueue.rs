@@ -40,6 +40,7 @@ impl Batch {
         Ok(Self { rows, is_own_id })
     }
 
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn rows(&self) -> &[JobRow] {
         &self.rows
     }
@@ -123,8 +124,8 @@ fn is_violation(error: &StoreError) -> bool {
 }
 
 /// Wakes subscribers, whose panics must not become those of a caller whose jobs are stored.
-pub(super) fn wake(hub: &Hub, queue: &str, due_in: Duration) {
+pub(crate) fn wake(hub: &Hub, queue: &str, due_in: Duration) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hub.wake(queue, due_in))) {
-        crate::shell::dispose(payload);
+        crate::contain::dispose(payload);
     }
 }

@@ -1,4 +1,4 @@
-use super::threads::Threads;
+use super::threads::{Threads, TryError};
 use super::*;
 use crate::invariant::{InvariantTrigger, halt};
 use crate::operator::CancelOutcome;
@@ -389,6 +389,46 @@ fn calls_one_after_the_other_share_one_session() {
         client.monitor().counts().expect("answers");
     }
     assert_eq!((store.count("open"), client.0.threads.alive()), (1, 1));
+}
+
+const PATIENCE_OF_TESTS: Option<Duration> = Some(Duration::from_millis(300));
+
+fn is_hung<R>(result: Result<R, TryError>) -> bool {
+    let Err(TryError::Store { error, may_be_done }) = result else { panic!("no answer is due") };
+    assert_eq!(classify(&error, None), FaultClass::Transient, "{error}");
+    may_be_done
+}
+
+#[test]
+fn a_call_that_hangs_is_given_up_and_another_thread_goes_on() {
+    let (store, closed) = fake(&[Mischief::Hang]);
+    let threads = Threads::patient(Arc::new(store.clone()), threads::IDLE, PATIENCE_OF_TESTS);
+    assert!(is_hung(threads.run(|session| session.counts())), "it may be done all the same");
+    assert_eq!(threads.alive(), 0);
+    threads.run(|session| session.counts()).ok().expect("another thread answers");
+    assert_eq!((store.count("open"), threads.alive()), (2, 1));
+    store.0.gate.0.send(()).expect("open");
+    closed.recv_timeout(Duration::from_secs(60)).expect("the lost thread closes its session");
+    threads.run(|session| session.counts()).ok().expect("answers");
+    assert_eq!((store.count("open"), threads.alive()), (2, 1));
+}
+
+#[test]
+fn when_too_many_threads_hang_calls_are_given_up_before_they_begin() {
+    let (store, _closed) = fake(&[Mischief::Hang; 6]);
+    let threads = Threads::patient(Arc::new(store.clone()), threads::IDLE, PATIENCE_OF_TESTS);
+    for _ in 0..6 {
+        assert!(is_hung(threads.run(|session| session.counts())));
+    }
+    assert_eq!(threads.alive(), 2, "four are written off, two keep their places");
+    assert!(!is_hung(threads.run(|session| session.counts())), "it was not begun");
+    for _ in 0..6 {
+        store.0.gate.0.send(()).expect("open");
+    }
+    threads.run(|session| session.counts()).ok().expect("answers");
+    // Whoever comes back from a call that was given up begins what waits, but not what was withdrawn.
+    assert_eq!(store.count("call"), 7);
+    assert!(threads.alive() <= 2);
 }
 
 #[test]

@@ -8,3 +8,4 @@ pub(crate) mod driver;
 pub(crate) mod retry;
 pub(crate) mod state;
 pub(crate) mod text;
+pub(crate) mod verdict;

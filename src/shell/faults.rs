@@ -1,10 +1,12 @@
 //! What stops a pump, in a form that health and the log can show.
 
-use crate::HaltState;
 use crate::invariant::{InvariantTrigger, InvariantViolation};
+use crate::job_error::ViolationSeen;
 use crate::registry::panic_message;
 use crate::store::StoreError;
+use crate::{EnqueueError, HaltState, JobError};
 use std::any::Any;
+use std::error::Error;
 use std::fmt;
 
 /// A fault that is not shown to be transient.
@@ -29,12 +31,12 @@ impl Fault {
     pub(crate) fn from_panic(payload: Box<dyn Any + Send>) -> Self {
         match Self::violation_in(payload.as_ref()) {
             Some(fault) => {
-                super::dispose(payload);
+                crate::contain::dispose(payload);
                 fault
             }
             None => {
                 let message = panic_message(payload.as_ref());
-                super::dispose(payload);
+                crate::contain::dispose(payload);
                 Self::new("panic", message, None)
             }
         }
@@ -45,11 +47,7 @@ impl Fault {
         if let Some(violation) = payload.downcast_ref::<InvariantViolation>() {
             return Some(Self::from(violation.clone()));
         }
-        if let Some(error) = payload.downcast_ref::<StoreError>() {
-            return error.violation().cloned().map(Self::from);
-        }
-        let error = payload.downcast_ref::<crate::JobError>()?;
-        let seen = error.violation()?;
+        let seen = ViolationSeen::in_chain(error_in(payload)?)?;
         Some(Self::new(seen.type_name, seen.message, Some(seen.trigger)))
     }
 
@@ -64,6 +62,23 @@ impl Fault {
     pub(crate) fn halt_state(&self) -> HaltState {
         HaltState::new(&self.type_name, self.code.clone(), &self.message, self.trigger)
     }
+}
+
+/// The error that a panic carried, where it is of a type that may hold a violation.
+fn error_in(payload: &(dyn Any + Send)) -> Option<&(dyn Error + 'static)> {
+    fn known<E: Error + 'static>(payload: &(dyn Any + Send)) -> Option<&(dyn Error + 'static)> {
+        payload.downcast_ref::<E>().map(|error| error as _)
+    }
+    let boxed = || {
+        let error = payload.downcast_ref::<Box<dyn Error + Send + Sync>>()?;
+        Some(error.as_ref() as &(dyn Error + 'static))
+    };
+    known::<StoreError>(payload)
+        .or_else(|| known::<EnqueueError>(payload))
+        .or_else(|| known::<crate::Error>(payload))
+        .or_else(|| known::<InvariantTrigger>(payload))
+        .or_else(boxed)
+        .or_else(|| payload.downcast_ref::<JobError>()?.error())
 }
 
 impl From<InvariantViolation> for Fault {

@@ -24,8 +24,6 @@ pub(crate) use ticker::{Ticker, TickerParts, TokenTable};
 use crate::CancelToken;
 use crate::kernel::driver::{Ending, Event, ExecutionId};
 use crossbeam_channel::Sender;
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -110,12 +108,4 @@ impl TickFlags {
 pub(crate) struct PumpLine {
     pub(crate) inbox: Sender<Message>,
     pub(crate) ticks: Arc<TickFlags>,
-}
-
-/// Drops a panic's payload. Its `Drop` is the user's code and may panic in turn; what that second panic
-/// carries is leaked rather than dropped, which ends the chain.
-pub(crate) fn dispose<T: ?Sized>(payload: Box<T>) {
-    if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
-        std::mem::forget::<Box<dyn Any + Send>>(second);
-    }
 }

@@ -1,7 +1,8 @@
 //! The worker threads of one pump.
 
+use super::Message;
 use super::worker::{Task, work};
-use super::{Message, dispose};
+use crate::contain::dispose;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use super::pool::Pool;
 use super::ticker::TokenTable;
 use super::worker::Task;
 use super::{Message, PumpLine, Tick};
+use crate::contain::dispose;
 use crate::context::ContextParts;
 use crate::health::{DegradedCause, Pen, StuckHandler};
 use crate::invariant::{self, InvariantTrigger, halt};
@@ -101,6 +102,7 @@ impl Pump {
         self.fail_stop(&fault);
         // The session is dropped last, when nobody waits for this thread any more: closing one may
         // block on a dead network.
+        dispose(Box::new(self));
     }
 
     fn pump(&mut self) -> Result<(), Fault> {
@@ -160,6 +162,9 @@ impl Pump {
     }
 
     fn hear_worker(&mut self, event: Event) -> Result<(), Fault> {
+        // A handler that saw the stop asked for may give way before our own message has come: what it
+        // returns must be judged as what it is, an answer to the stop.
+        self.notice_stop()?;
         if let Event::Finished { execution, .. } = &event {
             self.forget(*execution);
         }
@@ -304,7 +309,14 @@ impl Pump {
             Called::Answered(claimed) => Event::Claimed(claimed),
             Called::Failed { in_doubt } => Event::ClaimFailed { in_doubt },
         };
+        self.notice_stop()?;
         self.step(event)
+    }
+
+    /// Hears a stop whose message still waits. Also before a claim's answer is taken in: what was
+    /// claimed meanwhile is then not begun.
+    fn notice_stop(&mut self) -> Result<(), Fault> {
+        if self.parts.stopping.is_cancelled() { self.hear_stop() } else { Ok(()) }
     }
 
     fn claim_of<'a>(&self, ask: &'a ClaimAsk, accepts: &'a [Accepts]) -> Claim<'a> {
@@ -327,6 +339,7 @@ impl Pump {
         match self.store.call(&self.parts.pen, |session| session.exchange(&rows, &claim))? {
             Called::Answered(exchanged) => {
                 self.step(Event::Reported { rows, reports: exchanged.reported.rows })?;
+                self.notice_stop()?;
                 self.step(Event::Claimed(exchanged.claimed))
             }
             Called::Failed { in_doubt } => {
@@ -375,11 +388,22 @@ impl Pump {
         let event = match called {
             Called::Answered(handed_back) => {
                 self.handed_back += handed_back.rows.iter().filter(|given| **given).count();
+                self.wake_siblings();
                 Event::HandedBack(handed_back.rows)
             }
             Called::Failed { .. } => Event::HandBackFailed,
         };
         self.step(event)
+    }
+
+    /// What goes back at a stop is for other groups of this process to take at once.
+    fn wake_siblings(&self) {
+        if self.stop.is_none() {
+            return;
+        }
+        for queue in &self.queues {
+            crate::client::enqueue::wake(self.parts.store.hub(), queue, Duration::ZERO);
+        }
     }
 
     fn execute(&mut self, execution: ExecutionId, mut job: ClaimedJob) -> Result<(), Fault> {
@@ -476,7 +500,8 @@ impl Pump {
         let running = self.running.values();
         let still_running: Vec<JobId> = running.map(|task| task.context.job_id()).collect();
         let Self { parts, store, handed_back, .. } = self;
-        drop(store);
+        // Closing is the adapter's code, whose panic must not keep the end from being told.
+        dispose(Box::new(store));
         parts.pen.ended();
         parts.board.ended(parts.index, PumpEnd::Stopped { handed_back, still_running });
     }

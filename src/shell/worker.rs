@@ -1,8 +1,9 @@
 //! A worker thread: takes a task, runs its handler inside the first of the three nets, tells its pump.
 
+use super::Message;
 use super::faults::Fault;
 use super::pool::Order;
-use super::{Message, dispose};
+use crate::contain::dispose;
 use crate::kernel::driver::{Ending, ExecutionId};
 use crate::registry::{Entry, Run, panic_message};
 use crate::store::Body;

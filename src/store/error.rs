@@ -4,6 +4,8 @@
 //! timeout, or what the adapter's own [`StoreFaultClassifier`] recognises. Everything else, the
 //! unknown included, stops the pump that met it.
 
+#[cfg(feature = "sqlite")]
+use crate::invariant::halt;
 use crate::invariant::{InvariantTrigger, InvariantViolation, find_trigger};
 use std::error::Error;
 use std::fmt;
@@ -32,6 +34,8 @@ struct Fault {
     type_name: &'static str,
     /// The database's own code for it: an SQLSTATE, or an SQLite result code.
     code: Option<String>,
+    /// What to print instead of the source's own text.
+    message: Option<String>,
     session_lost: bool,
     source: BoxError,
 }
@@ -68,15 +72,48 @@ impl StoreError {
             kind,
             type_name: std::any::type_name::<E>(),
             code: None,
+            message: None,
             session_lost: false,
             source: Box::new(source),
         }))
+    }
+
+    /// A violation found while a transaction or a lock of the store's is held: not counted yet, since
+    /// counting runs the host's recorder. To be followed by [`Self::counted`] once that is let go of.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn found(trigger: InvariantTrigger, message: impl Into<String>) -> Self {
+        Self::new(Finding { trigger, message: message.into() })
+    }
+
+    /// Makes a violation of what was [found](Self::found); any other error stays as it is.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub(crate) fn counted(self) -> Self {
+        match self.downcast_ref::<Finding>() {
+            Some(found) => halt(found.trigger, found.message.as_str()).into(),
+            None => self,
+        }
     }
 
     /// Adds the database's own code.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
         self.0.code = Some(code.into());
+        self
+    }
+
+    /// Prints this in place of the fault's own text, for clients whose errors tell what happened only in
+    /// their sources.
+    ///
+    /// ```
+    /// # use backwave::store::StoreError;
+    /// let vague = std::io::Error::other("db error");
+    /// let error = StoreError::new(vague).with_code("57P01").with_message("terminated by an administrator");
+    /// assert_eq!(error.to_string(), "the store failed (57P01): terminated by an administrator");
+    /// ```
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.0.message = Some(message.into());
         self
     }
 
@@ -138,7 +175,10 @@ impl fmt::Display for StoreError {
         if let Some(code) = &self.0.code {
             write!(f, " ({code})")?;
         }
-        write!(f, ": {}", self.0.source)
+        match &self.0.message {
+            Some(message) => write!(f, ": {message}"),
+            None => write!(f, ": {}", self.0.source),
+        }
     }
 }
 
@@ -160,6 +200,15 @@ impl Error for StoreError {
         // should not meet it twice. The fault itself stays in the chain, for those who look for a type.
         Some(self.0.source.as_ref())
     }
+}
+
+/// A violation on its way out of a transaction.
+#[cfg(feature = "sqlite")]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Finding {
+    trigger: InvariantTrigger,
+    message: String,
 }
 
 impl From<InvariantViolation> for StoreError {
@@ -206,6 +255,7 @@ pub fn classify(error: &StoreError, adapter: Option<&dyn StoreFaultClassifier>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(feature = "sqlite"))]
     use crate::invariant::halt;
 
     struct Everything;

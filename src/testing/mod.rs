@@ -1,9 +1,11 @@
-//! What jobs and stores are tested with: a clock that a test sets, and the clauses of the Storage
-//! Contract for every adapter.
+//! What jobs and stores are tested with: a clock that a test sets, a store whose calls a test answers,
+//! and the clauses of the Storage Contract for every adapter.
 // A test's helper fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod clock;
 pub mod conformance;
+mod intercept;
 
 pub use clock::VirtualClock;
+pub use intercept::{Intercept, StoreCall};

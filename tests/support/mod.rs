@@ -2,9 +2,18 @@
 #![allow(dead_code, unreachable_pub, reason = "no single test binary uses all of it")]
 
 #[cfg(feature = "postgres")]
+pub mod audit;
+pub mod child;
+pub mod clock;
+#[cfg(feature = "postgres")]
 pub mod cluster;
 pub mod counted;
 #[cfg(feature = "postgres")]
 pub mod database;
+pub mod drill;
+pub mod gate;
+pub mod log;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod proxy;
+pub mod world;

@@ -53,3 +53,19 @@ impl Drop for Schema {
         }
     }
 }
+
+/// How to connect to a server on that loopback port, as the shared server's user and without TLS, which
+/// a proxy would not understand.
+pub fn config_at(port: u16) -> Config {
+    let shared = config();
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(port).ssl_mode(::postgres::config::SslMode::Disable);
+    config.user(shared.get_user().unwrap_or("postgres"));
+    config.dbname(shared.get_dbname().unwrap_or("postgres"));
+    config
+}
+
+/// The port of the shared server.
+pub fn port() -> u16 {
+    config().get_ports().first().copied().unwrap_or(5432)
+}

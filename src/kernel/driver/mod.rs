@@ -32,7 +32,7 @@ pub use prefetch::Prefetch;
 use super::dispatch::{DispatchPolicy, Dispatcher};
 use super::retry::RetryPolicy;
 use crate::invariant::InvariantViolation;
-use crate::job_error::Verdict;
+use crate::kernel::verdict::Verdict;
 use crate::store::{Body, Claimed, LapsedJob, LeaseRef, OutcomeRow, Renewed, RowReport};
 use crate::{CancelReason, JobId, Timestamp, WorkerId};
 use leases::{HandBacks, Lapses};

@@ -13,7 +13,7 @@ pub enum Prefetch {
     /// Never.
     Off,
     /// As many short jobs as are expected to start within a few milliseconds. What waits longer than a
-    /// second all the same is handed back, which costs it neither an attempt nor a failure.
+    /// second all the same is handed back, which costs it no failure; the claim has raised its attempt.
     #[default]
     Auto,
 }

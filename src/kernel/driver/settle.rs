@@ -4,8 +4,8 @@
 use super::command::{Lost, Note};
 use super::{Driver, Ending, Execution, ExecutionId};
 use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
-use crate::job_error::Verdict;
 use crate::kernel::retry::RetryPolicy;
+use crate::kernel::verdict::Verdict;
 use crate::store::{LeaseRef, Mode, Outcome, OutcomeRow, Receipt, RowReport, StaleReason};
 use crate::{CancelReason, JobId, JobState, Timestamp, WorkerId};
 use std::collections::BTreeSet;

@@ -115,7 +115,7 @@ impl PostgresBuilder {
         match opener.join() {
             Ok(opened) => opened.map(|()| store),
             Err(payload) => {
-                crate::shell::dispose(payload);
+                crate::contain::dispose(payload);
                 Err(StoreError::new(PostgresOpenError::Panicked))
             }
         }

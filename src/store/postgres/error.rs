@@ -37,11 +37,6 @@ pub enum PostgresOpenError {
         /// What this release knows.
         known: i32,
     },
-    /// The schema has a version table without a row: somebody changed it by hand.
-    #[error(
-        "the table schema_version has no row; restore it from a backup, or drop the schema if it holds no jobs"
-    )]
-    SchemaVersionMissing,
     /// The role may not do what a migration or a session needs.
     #[error("the role lacks a privilege ({message}); an administrator must run: {statement}")]
     Privilege {

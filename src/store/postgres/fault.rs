@@ -27,13 +27,26 @@ const VIOLATION: &str = "BW001";
 
 /// Sorts an error of the client.
 pub(super) fn fault(error: ::postgres::Error) -> StoreError {
+    let message = message(&error);
+    classified(error).with_message(message)
+}
+
+/// What happened. The client prints "db error", and keeps to its sources what the error was. Of a
+/// database error only the message: its detail may show a row, and so a payload.
+fn message(error: &::postgres::Error) -> String {
+    match (error.as_db_error(), error.source()) {
+        (Some(db), _) => db.message().to_owned(),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+fn classified(error: ::postgres::Error) -> StoreError {
     if let Some(db) = error.as_db_error() {
         let code = db.code().code().to_owned();
-        if code == VIOLATION {
-            if let Some(trigger) = db.hint().and_then(|hint| hint.parse::<InvariantTrigger>().ok())
-            {
-                return halt(trigger, db.message()).into();
-            }
+        let named = db.hint().and_then(|hint| hint.parse::<InvariantTrigger>().ok());
+        if let (VIOLATION, Some(trigger)) = (code.as_str(), named) {
+            return halt(trigger, db.message()).into();
         }
         if KEEPS_SESSION.contains(&code.as_str()) {
             return StoreError::transient(error).with_code(code);
@@ -54,7 +67,8 @@ pub(super) fn connect_fault(error: ::postgres::Error) -> StoreError {
     let no_socket =
         error.as_db_error().is_none() && io_kind(&error) == Some(io::ErrorKind::NotFound);
     if no_socket {
-        return StoreError::transient(error).with_session_lost();
+        let message = message(&error);
+        return StoreError::transient(error).with_session_lost().with_message(message);
     }
     fault(error)
 }

@@ -7,6 +7,7 @@
 use super::error::PostgresOpenError;
 use super::fault::{fault, is_lock_timeout, is_privilege};
 use super::schema::{Schema, quote};
+use crate::invariant::{InvariantTrigger, halt};
 use crate::store::StoreError;
 use ::postgres::{Client, IsolationLevel, Transaction};
 use std::time::Duration;
@@ -70,7 +71,12 @@ pub(super) fn check_server(client: &mut Client) -> Result<(), StoreError> {
 /// Judges the version row of an existing schema.
 pub(super) fn check_versions(versions: Option<(i32, i32)>) -> Result<i32, StoreError> {
     match versions {
-        None => Err(StoreError::new(PostgresOpenError::SchemaVersionMissing)),
+        // The table and its row are made in one transaction.
+        None => Err(halt(
+            InvariantTrigger::GuaranteedRowAbsent,
+            "the row with the schema's version is gone",
+        )
+        .into()),
         Some((_, min_reader)) if min_reader > VERSION => {
             Err(StoreError::new(PostgresOpenError::SchemaTooNew { min_reader, known: VERSION }))
         }
@@ -113,10 +119,8 @@ impl From<::postgres::Error> for Failure {
 
 fn try_migrate(client: &mut Client, schema: &Schema) -> Result<Option<(i32, i32)>, Failure> {
     // A look without the lock first: once the schema stands, openers do not wait for each other.
-    if let Some(version) = applied(client, schema)? {
-        if version >= VERSION {
-            return Ok(None);
-        }
+    if applied(client, schema)?.is_some_and(|version| version >= VERSION) {
+        return Ok(None);
     }
     let mut tx =
         client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start()?;

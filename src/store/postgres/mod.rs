@@ -100,7 +100,6 @@ impl PostgresStore {
     /// let store = PostgresStore::builder(config).schema("jobs").open()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn builder(config: ::postgres::Config) -> PostgresBuilder {
         PostgresBuilder::from_config(config)
     }
@@ -116,7 +115,6 @@ impl PostgresStore {
     /// let store = PostgresStore::builder_with(connect).open()?;
     /// # Ok::<(), backwave::store::StoreError>(())
     /// ```
-    #[must_use]
     pub fn builder_with(
         connect: impl Fn() -> Result<::postgres::Client, ::postgres::Error> + Send + Sync + 'static,
     ) -> PostgresBuilder {

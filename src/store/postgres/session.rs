@@ -134,6 +134,11 @@ impl PostgresSession {
         self.client.batch_execute(sql).expect("the statement runs");
     }
 
+    #[cfg(test)]
+    pub(super) fn backend_pid(&mut self) -> i32 {
+        self.client.query_one("SELECT pg_backend_pid()", &[]).expect("an answer").get(0)
+    }
+
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.client = self.store.connect()?;
         self.statements = [const { None }; Call::COUNT];

@@ -6,7 +6,7 @@
 
 use super::batch::Seqs;
 use super::{locked, row};
-use crate::invariant::{InvariantTrigger, halt};
+use crate::invariant::InvariantTrigger;
 use crate::kernel::state::JobState;
 use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError};
 use crate::{JobId, Timestamp, WorkerId};
@@ -183,13 +183,7 @@ impl<'a> Taking<'a> {
         if room == 0 || self.withheld || self.lines[line].is_exhausted {
             return Ok(());
         }
-        // `state = 0` is written out, so that the partial index matches.
-        let mut statement = self.conn.prepare_cached(
-            "SELECT wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, \
-                    retry, timeout_us, tags \
-               FROM main.backwave_jobs \
-              WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id",
-        )?;
+        let mut statement = self.conn.prepare_cached(WALK)?;
         let Line { queue, position, .. } = self.lines[line];
         let mut rows = statement.query(params![queue, position.due_at, position.id()])?;
         while room > 0 {
@@ -244,10 +238,7 @@ fn first_after(
     position: Position,
     acceptable: &Acceptable<'_>,
 ) -> Result<Option<Timestamp>, StoreError> {
-    let mut statement = conn.prepare_cached(
-        "SELECT wire_name, version, due_at FROM main.backwave_jobs \
-          WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id",
-    )?;
+    let mut statement = conn.prepare_cached(LOOK_AHEAD)?;
     let mut rows = statement.query(params![queue, position.due_at, position.id()])?;
     while let Some(row) = rows.next()? {
         if acceptable.admits(row, 0, 1)? {
@@ -263,7 +254,7 @@ fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Taken, StoreE
     let state_before = row::state(row, 5, id)?;
     if state_before != JobState::Scheduled {
         let message = format!("job {id} is {state_before}, but stands among the waiting");
-        return Err(halt(InvariantTrigger::ClaimedRowNotEligible, message).into());
+        return Err(StoreError::found(InvariantTrigger::ClaimedRowNotEligible, message));
     }
     let payload: Option<Vec<u8>> = row.get(7)?;
     let payload_is_long = payload.is_none();
@@ -314,7 +305,7 @@ fn fetch_long_payloads(conn: &Connection, taken: &mut [Taken]) -> Result<(), Sto
         return Ok(());
     }
     let message = format!("{found} of {} long payloads of a claim exist", long.len());
-    Err(halt(InvariantTrigger::GuaranteedRowAbsent, message).into())
+    Err(StoreError::found(InvariantTrigger::GuaranteedRowAbsent, message))
 }
 
 /// Makes the taken jobs leased, by one statement, and reads back what it wrote.
@@ -329,12 +320,7 @@ fn lease(
     }
     let places: HashMap<i64, usize> =
         taken.iter().enumerate().map(|(index, taken)| (taken.seq, index)).collect();
-    let mut statement = conn.prepare_cached(
-        "UPDATE main.backwave_jobs \
-            SET state = 2, owner = ?2, expiry = ?3, attempt = attempt + 1 \
-          WHERE seq IN (SELECT value FROM json_each(?1)) \
-         RETURNING seq, attempt, state, owner, expiry",
-    )?;
+    let mut statement = conn.prepare_cached(LEASE)?;
     let seqs = places.keys().copied().collect::<Seqs>().to_json();
     let mut rows = statement.query(params![seqs, worker.as_bytes(), expiry.as_micros()])?;
     let mut touched = 0;
@@ -368,3 +354,20 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
         (one, other) => one.or(other),
     }
 }
+
+/// One queue in the order of claims, from a position on. `state = 0` is written out, so that the partial
+/// index matches.
+pub(super) const WALK: &str = "SELECT wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, \
+                    retry, timeout_us, tags \
+               FROM main.backwave_jobs \
+              WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id";
+
+/// The same for a look: no more of a row than is judged.
+pub(super) const LOOK_AHEAD: &str = "SELECT wire_name, version, due_at FROM main.backwave_jobs \
+          WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id";
+
+/// Makes rows leased, and says what it wrote.
+pub(super) const LEASE: &str = "UPDATE main.backwave_jobs \
+            SET state = 2, owner = ?2, expiry = ?3, attempt = attempt + 1 \
+          WHERE seq IN (SELECT value FROM json_each(?1)) \
+         RETURNING seq, attempt, state, owner, expiry";

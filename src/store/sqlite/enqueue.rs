@@ -94,7 +94,7 @@ impl SqliteStore {
             let _ = tx.execute_batch("ROLLBACK TO backwave_enqueue");
         }
         let released = tx.execute_batch("RELEASE backwave_enqueue");
-        let is_new = inserted.map_err(tell_begin_immediate)?;
+        let is_new = inserted.map_err(|error| tell_begin_immediate(error).counted())?;
         released?;
         Ok(EnqueueAnswer::Accepted { is_new, store_time })
     }

@@ -85,13 +85,7 @@ pub(super) fn find_lapsed(
     max: u32,
     now: Timestamp,
 ) -> Result<Lapsed, StoreError> {
-    // The literal state lets the partial index serve; `+queue` keeps the planner on its order.
-    let mut statement = conn.prepare_cached(
-        "SELECT id, attempt, owner, expiry, failures, retry, wire_name, queue \
-           FROM main.backwave_jobs \
-          WHERE state = 2 AND expiry <= ?1 AND +queue IN (SELECT value FROM json_each(?2)) \
-          ORDER BY expiry, id LIMIT ?3",
-    )?;
+    let mut statement = conn.prepare_cached(LAPSED)?;
     let queues = serde_json::Value::from(queues).to_string();
     let mut rows = statement.query(params![now.as_micros(), queues, max])?;
     let mut jobs = Vec::new();
@@ -117,10 +111,7 @@ pub(super) fn held_by(
     worker: WorkerId,
     now: Timestamp,
 ) -> Result<Held, StoreError> {
-    let mut statement = conn.prepare_cached(
-        "SELECT id, attempt, expiry FROM main.backwave_jobs \
-          WHERE state = 2 AND owner = ?1 ORDER BY id",
-    )?;
+    let mut statement = conn.prepare_cached(HELD)?;
     let mut rows = statement.query([worker.as_bytes()])?;
     let mut leases = Vec::new();
     while let Some(row) = rows.next()? {
@@ -129,3 +120,13 @@ pub(super) fn held_by(
     }
     Ok(Held::new(leases, now))
 }
+
+/// The literal state lets the partial index serve; `+queue` keeps the planner on its order.
+pub(super) const LAPSED: &str = "SELECT id, attempt, owner, expiry, failures, retry, wire_name, queue \
+           FROM main.backwave_jobs \
+          WHERE state = 2 AND expiry <= ?1 AND +queue IN (SELECT value FROM json_each(?2)) \
+          ORDER BY expiry, id LIMIT ?3";
+
+/// What one worker holds.
+pub(super) const HELD: &str = "SELECT id, attempt, expiry FROM main.backwave_jobs \
+          WHERE state = 2 AND owner = ?1 ORDER BY id";

@@ -2,7 +2,7 @@
 
 use super::batch;
 use super::row;
-use crate::invariant::{InvariantTrigger, halt};
+use crate::invariant::InvariantTrigger;
 use crate::store::{LeaseView, Receipt, Settlement, StoreError};
 use crate::{JobId, Timestamp, WorkerId};
 use rusqlite::{Connection, Row, params};
@@ -32,12 +32,7 @@ pub(super) fn read(
     if count == 0 {
         return Ok(HashMap::new());
     }
-    let mut statement = conn.prepare_cached(
-        "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
-         SELECT j.id, j.seq, j.state, j.attempt, j.owner, j.expiry, j.due_at, j.failures, \
-                j.cancel_requested, j.settled_by, j.settled_attempt, j.receipt_pump, j.receipt_sequence \
-           FROM place CROSS JOIN main.backwave_jobs AS j ON j.id = substr(?1, place.i * 16 + 1, 16)",
-    )?;
+    let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query(params![batch::ids(jobs), i64::try_from(count).unwrap_or(0)])?;
     let mut locked = HashMap::with_capacity(count);
     while let Some(row) = rows.next()? {
@@ -99,5 +94,11 @@ pub(super) fn expect_touched(
         return Ok(());
     }
     let message = format!("{what} touched {touched} rows where {expected} were locked for it");
-    Err(halt(InvariantTrigger::UnexpectedAffectedRowCount, message).into())
+    Err(StoreError::found(InvariantTrigger::UnexpectedAffectedRowCount, message))
 }
+
+/// The rows of a batch of ids: `?1` holds `?2` of them, 16 bytes each.
+pub(super) const READ: &str = "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
+         SELECT j.id, j.seq, j.state, j.attempt, j.owner, j.expiry, j.due_at, j.failures, \
+                j.cancel_requested, j.settled_by, j.settled_attempt, j.receipt_pump, j.receipt_sequence \
+           FROM place CROSS JOIN main.backwave_jobs AS j ON j.id = substr(?1, place.i * 16 + 1, 16)";

@@ -29,7 +29,7 @@ pub(super) fn prepare(path: &Path, options: &Options) -> Result<(PathBuf, Identi
     // Only now the file exists, so that every link on the way to it can be resolved.
     let path = std::fs::canonicalize(path)
         .map_err(|_| SqliteFault::FileReplaced { path: path.to_owned() })?;
-    if let Some(migrated) = migrate::migrate(&mut conn, &path)? {
+    if let Some(migrated) = migrate::migrate(&mut conn, &path).map_err(StoreError::counted)? {
         telemetry::schema_migrated("sqlite", migrated.from, migrated.to);
     }
     let identity = Identity::of(&path)?;
@@ -45,7 +45,7 @@ pub(super) fn session(store: &Inner) -> Result<(Connection, Identity), StoreErro
     // connection must not be on another file than the one compared.
     store.require_database(&Identity::of(&store.path)?)?;
     let conn = connect(&store.path, OpenFlags::empty(), &store.options)?;
-    migrate::require_readable(&conn, &store.path)?;
+    migrate::require_readable(&conn, &store.path).map_err(StoreError::counted)?;
     let identity = Identity::of(&store.path)?;
     store.require_database(&identity)?;
     Ok((conn, identity))
@@ -166,6 +166,22 @@ mod tests {
             assert!(!can_lose_commits(version), "{version}");
         }
         assert!(require_engine(false).is_ok(), "the engine under test: {}", rusqlite::version());
+    }
+
+    #[test]
+    fn a_busy_statement_is_repeated_while_patience_lasts() {
+        let busy = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(5), None);
+        let calls = std::cell::Cell::new(0);
+        let third_time = || {
+            calls.set(calls.get() + 1);
+            if calls.get() < 3 { Err(busy()) } else { Ok(calls.get()) }
+        };
+        assert_eq!(retry_busy(Duration::from_secs(60), third_time), Ok(3));
+        let always = || Err::<(), _>(busy());
+        assert_eq!(retry_busy(Duration::ZERO, always), Err(busy()));
+        let other = || Err::<(), _>(rusqlite::Error::QueryReturnedNoRows);
+        let patience = Duration::from_secs(60);
+        assert_eq!(retry_busy(patience, other), Err(rusqlite::Error::QueryReturnedNoRows));
     }
 
     #[test]

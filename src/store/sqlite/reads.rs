@@ -49,17 +49,7 @@ fn record(row: &Row<'_>, id: JobId) -> Result<JobRecord, StoreError> {
 /// # Errors
 /// Faults, and a stored number that is no member of its enum.
 pub(super) fn counts(conn: &Connection) -> Result<Vec<QueueCount>, StoreError> {
-    // Each part is answered by a partial index alone, hence the literal states.
-    let mut statement = conn.prepare_cached(
-        "SELECT queue, 0, count(*) FROM main.backwave_jobs WHERE state = 0 GROUP BY queue \
-         UNION ALL \
-         SELECT queue, 1, count(*) FROM main.backwave_jobs WHERE state = 1 GROUP BY queue \
-         UNION ALL \
-         SELECT queue, 2, count(*) FROM main.backwave_jobs WHERE state = 2 GROUP BY queue \
-         UNION ALL \
-         SELECT queue, state, count(*) FROM main.backwave_jobs WHERE state > 2 GROUP BY queue, state \
-         ORDER BY 1, 2",
-    )?;
+    let mut statement = conn.prepare_cached(COUNTS)?;
     let mut rows = statement.query([])?;
     let mut counts = Vec::new();
     while let Some(row) = rows.next()? {
@@ -69,3 +59,13 @@ pub(super) fn counts(conn: &Connection) -> Result<Vec<QueueCount>, StoreError> {
     }
     Ok(counts)
 }
+
+/// Each part is answered by a partial index alone, hence the literal states.
+pub(super) const COUNTS: &str = "SELECT queue, 0, count(*) FROM main.backwave_jobs WHERE state = 0 GROUP BY queue \
+         UNION ALL \
+         SELECT queue, 1, count(*) FROM main.backwave_jobs WHERE state = 1 GROUP BY queue \
+         UNION ALL \
+         SELECT queue, 2, count(*) FROM main.backwave_jobs WHERE state = 2 GROUP BY queue \
+         UNION ALL \
+         SELECT queue, state, count(*) FROM main.backwave_jobs WHERE state > 2 GROUP BY queue, state \
+         ORDER BY 1, 2";

@@ -77,14 +77,21 @@ impl Writes {
         state
     }
 
-    /// Writes all of them by one statement. `substr` of an empty heap is NULL, not empty. `?1` holds records of 216 bytes: ten cells of 20, and the
-    /// pump of the receipt.
+    /// Writes all of them by one statement. `substr` of an empty heap is NULL, not empty.
     fn carry_out(&self, conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
         if self.records.is_empty() {
             return Ok(());
         }
-        let mut statement = conn.prepare_cached(
-            "WITH RECURSIVE record (at) AS ( \
+        let mut statement = conn.prepare_cached(SETTLE)?;
+        let (records, heap) = (self.records.as_blob(), self.heap.as_blob());
+        let touched = statement.execute(params![records, heap, now.as_micros()])?;
+        locked::expect_touched("a report", touched, self.count)
+    }
+}
+
+/// All settlements of a batch. `?1` holds records of 216 bytes, ten cells of 20 and the pump of the
+/// receipt; `?2` the outputs and details they point into; `?3` is the time.
+pub(super) const SETTLE: &str = "WITH RECURSIVE record (at) AS ( \
                  SELECT 0 UNION ALL SELECT at + 216 FROM record WHERE at + 216 < length(?1)) \
              UPDATE main.backwave_jobs AS j \
                 SET state = r.state, due_at = r.due_at, failures = r.failures, \
@@ -109,10 +116,4 @@ impl Writes {
                             CAST(substr(?1, at + 181, 20) AS INTEGER) AS detail_length, \
                             substr(?1, at + 201, 16) AS receipt_pump \
                        FROM record) AS r \
-              WHERE j.seq = r.seq",
-        )?;
-        let (records, heap) = (self.records.as_blob(), self.heap.as_blob());
-        let touched = statement.execute(params![records, heap, now.as_micros()])?;
-        locked::expect_touched("a report", touched, self.count)
-    }
-}
+              WHERE j.seq = r.seq";

@@ -1,7 +1,7 @@
 //! From columns to values: each stored number and text is checked as it is read.
 
 use super::fault::SqliteFault;
-use crate::invariant::{InvariantTrigger, halt};
+use crate::invariant::InvariantTrigger;
 use crate::kernel::state::JobState;
 use crate::store::{SettledBy, StoreError};
 use crate::{JobId, RetryPolicy, Timestamp, WorkerId};
@@ -36,7 +36,7 @@ pub(super) fn known_state(
 ) -> Result<JobState, StoreError> {
     JobState::from_code(code).ok_or_else(|| {
         let message = format!("the state of {} is stored as {code}", whose());
-        halt(InvariantTrigger::UndefinedEnumValueStored, message).into()
+        StoreError::found(InvariantTrigger::UndefinedEnumValueStored, message)
     })
 }
 
@@ -52,7 +52,7 @@ pub(super) fn settled_by(
     }
     SettledBy::from_code(code).map(Some).ok_or_else(|| {
         let message = format!("who settled the last attempt of job {job} is stored as {code}");
-        halt(InvariantTrigger::UndefinedEnumValueStored, message).into()
+        StoreError::found(InvariantTrigger::UndefinedEnumValueStored, message)
     })
 }
 

@@ -1,6 +1,7 @@
 //! One connection, and the two ways to use it: to read, and to write in one transaction.
 //!
 //! After any error the connection is outside of a transaction, or the session says that it is lost.
+//! An empty batch is answered without a lock.
 
 use super::fault::SqliteFault;
 use super::file::Identity;
@@ -64,16 +65,18 @@ impl SqliteSession {
         Ok(())
     }
 
-    /// Makes sure that no transaction outlives an error.
+    /// Makes sure that no transaction outlives an error, and counts a violation only then.
     fn leave<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         let Err(error) = result else {
             return result;
         };
         if !self.conn.is_autocommit() {
-            // What it answers does not matter, only what state the connection is in then.
+            // The transaction has tried that as it was dropped. What it answers does not matter, only
+            // what state the connection is in then.
             let _ = self.conn.execute_batch("ROLLBACK");
         }
         self.is_lost = !self.conn.is_autocommit();
+        let error = error.counted();
         Err(if self.is_lost { error.with_session_lost() } else { error })
     }
 
@@ -112,6 +115,9 @@ impl Jobs for SqliteSession {
         if let Some(rejected) = enqueue::refuse(rows, &self.store) {
             return Ok(rejected);
         }
+        if rows.is_empty() {
+            return Ok(EnqueueAnswer::Accepted { is_new: Vec::new(), store_time: self.now()? });
+        }
         self.write(|conn, store_time| {
             let is_new = enqueue::insert(conn, rows, store_time)?;
             Ok(EnqueueAnswer::Accepted { is_new, store_time })
@@ -123,6 +129,9 @@ impl Jobs for SqliteSession {
     }
 
     fn report(&mut self, rows: &[OutcomeRow]) -> Result<Reported, StoreError> {
+        if rows.is_empty() {
+            return Ok(Reported::new(Vec::new(), self.now()?));
+        }
         self.write(|conn, now| Ok(Reported::new(report::settle(conn, rows, now)?, now)))
     }
 
@@ -147,6 +156,9 @@ impl Jobs for SqliteSession {
         rows: &[LeaseRef],
         lease: Duration,
     ) -> Result<Renewal, StoreError> {
+        if rows.is_empty() {
+            return Ok(Renewal::new(Vec::new(), self.now()?));
+        }
         self.write(|conn, now| lease::renew(conn, worker, rows, lease, now))
     }
 
@@ -159,6 +171,9 @@ impl Jobs for SqliteSession {
     }
 
     fn hand_back(&mut self, worker: WorkerId, rows: &[LeaseRef]) -> Result<HandedBack, StoreError> {
+        if rows.is_empty() {
+            return Ok(HandedBack::new(Vec::new(), self.now()?));
+        }
         self.write(|conn, now| lease::hand_back(conn, worker, rows, now))
     }
 

@@ -62,6 +62,9 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.require_read_committed_v1();
     END IF;
+    IF current_setting('transaction_read_only') <> 'off' THEN
+        PERFORM {schema}.require_writable_v1();
+    END IF;
     v_now := coalesce(p_now, clock_timestamp());
     v_expiry := least(v_now + p_lease_us * interval '1 microsecond', timestamptz '9999-12-30 00:00:00+00');
     FOR v_pass IN 1 .. CASE WHEN p_spill THEN 2 ELSE 1 END LOOP

@@ -163,17 +163,42 @@ BEGIN
 END
 {tag};
 
+-- The server's own reading of JSON refuses the escape \u0000 anywhere in a text, although a payload may hold it.
+-- This puts another escape in its place, one that the text does not hold; null where there is nothing to
+-- replace. An escape is preceded by an even number of backslashes.
+CREATE FUNCTION {schema}.without_nul_v1(p_text text, OUT replaced text, OUT marker text) LANGUAGE plpgsql IMMUTABLE AS {tag}
+BEGIN
+    IF p_text !~ '(?<!\\)(\\\\)*\\u0000' THEN
+        RETURN;
+    END IF;
+    -- The private use area.
+    SELECT '\u' || to_hex(c.code) INTO marker FROM generate_series(57344, 63743) AS c (code)
+    WHERE position('\u' || to_hex(c.code) IN lower(p_text)) = 0 LIMIT 1;
+    IF marker IS NULL THEN
+        RAISE EXCEPTION 'the job holds NUL and every character of the private use area' USING ERRCODE = '22023';
+    END IF;
+    replaced := regexp_replace(p_text, '(?<!\\)((\\\\)*)\\u0000', '\1\' || marker, 'g');
+END
+{tag};
+
 -- The advertised way in for every language, inside any transaction: a JSON object with `wire_name` and
 -- `payload`, and optionally `id`, `version`, `queue`, `due_at` (RFC 3339) or `delay_ms`, `retry`,
 -- `timeout_ms` and `tags`. Answers the job's id. An id that exists is left as it is. What is wrong with the
 -- job is SQLSTATE 22023.
-CREATE FUNCTION {schema}.enqueue(p_job json) RETURNS uuid LANGUAGE plpgsql VOLATILE AS {tag}
+CREATE FUNCTION {schema}.enqueue(p_job json) RETURNS uuid LANGUAGE plpgsql VOLATILE
+SET standard_conforming_strings = on SET search_path = pg_catalog, pg_temp AS {tag}
 DECLARE
     v_now CONSTANT timestamptz := clock_timestamp();
     v_field text;
     v_id uuid;
-    v_payload bytea;
+    v_payload text;
+    v_replaced text;
+    v_marker text;
 BEGIN
+    SELECT w.replaced, w.marker INTO v_replaced, v_marker FROM {schema}.without_nul_v1(p_job::text) AS w;
+    IF v_marker IS NOT NULL THEN
+        p_job := v_replaced;
+    END IF;
     IF p_job IS NULL OR json_typeof(p_job) <> 'object' THEN
         RAISE EXCEPTION 'the job is no JSON object' USING ERRCODE = '22023';
     END IF;
@@ -187,7 +212,15 @@ BEGIN
     IF p_job -> 'payload' IS NULL THEN
         RAISE EXCEPTION 'the field payload is missing' USING ERRCODE = '22023';
     END IF;
-    v_payload := convert_to((p_job -> 'payload')::text, 'UTF8');
+    v_payload := p_job -> 'payload';
+    IF v_marker IS NOT NULL THEN
+        IF length(v_replaced) - length(replace(v_replaced, v_marker, ''))
+                <> length(v_payload) - length(replace(v_payload, v_marker, ''))
+        THEN
+            RAISE EXCEPTION 'only the payload may hold a NUL' USING ERRCODE = '22023';
+        END IF;
+        v_payload := replace(v_payload, v_marker, '\u0000');
+    END IF;
     IF octet_length(v_payload) > 65536 THEN
         RAISE EXCEPTION 'the payload has % bytes and the limit is 65536', octet_length(v_payload)
             USING ERRCODE = '22023';
@@ -203,7 +236,7 @@ BEGIN
         {schema}.checked_name_v1('wire name', {schema}.checked_string_v1(p_job, 'wire_name')),
         coalesce({schema}.checked_number_v1(p_job, 'version', 1, 2147483647), 1),
         {schema}.checked_name_v1('queue name', coalesce({schema}.checked_string_v1(p_job, 'queue'), 'default')),
-        v_payload,
+        convert_to(v_payload, 'UTF8'),
         0,
         {schema}.checked_due_v1(p_job, v_now),
         v_now,

@@ -126,6 +126,10 @@ RETURNS TABLE (
 DECLARE
     v_now CONSTANT timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
+    -- What is found is to be settled.
+    IF current_setting('transaction_read_only') <> 'off' THEN
+        PERFORM {schema}.require_writable_v1();
+    END IF;
     RETURN QUERY
     SELECT v_now, j.id, j.attempt, j.owner, j.expiry, j.failures, j.retry, j.wire_name, j.queue
     FROM (SELECT 1) AS one LEFT JOIN LATERAL (

@@ -64,6 +64,16 @@ BEGIN
 END
 {tag};
 
+-- Refuses a read-only transaction also where there is nothing to write yet: a pump on a standby or a database
+-- set read-only must say so, not find its queues quiet.
+CREATE FUNCTION {schema}.require_writable_v1() RETURNS void LANGUAGE plpgsql AS {tag}
+BEGIN
+    IF current_setting('transaction_read_only') <> 'off' THEN
+        RAISE EXCEPTION 'the database is read-only' USING ERRCODE = '25006';
+    END IF;
+END
+{tag};
+
 -- Fails with a violated invariant, which is named by its trigger.
 CREATE FUNCTION {schema}.violated_v1(p_trigger text, p_message text) RETURNS void LANGUAGE plpgsql AS {tag}
 BEGIN

@@ -103,7 +103,7 @@ fn any_language_can_enqueue_by_json() {
     assert_eq!((stored.payload.as_bytes(), stored.queue.as_str()), (&b"[1.0]"[..], "default"));
     let own = JobId::new();
     let whole = format!(
-        r#"{{"id":"{own}","wire_name":"work","version":2,"queue":"q","payload":{{"k":"\u0000"}},
+        r#"{{"id":"{own}","wire_name":"work","version":2,"queue":"q","payload":{{"k":"\u0000\\u0000\ue000\\\u0000"}},
             "due_at":"2026-01-02T03:04:05.678901+01:00","timeout_ms":1500,"tags":["a","ü"],
             "retry":{{"failures_max":4,"delay_first_us":5000,"delay_max_us":9000000,"jitter_percent":0}}}}"#
     );
@@ -115,7 +115,7 @@ fn any_language_can_enqueue_by_json() {
     assert_eq!(stored.due_at.to_string(), "2026-01-02T02:04:05.678901Z");
     assert_eq!(stored.timeout, Some(Duration::from_millis(1500)));
     assert_eq!(stored.tags, ["a", "ü"]);
-    assert_eq!(stored.payload.as_bytes(), br#"{"k":"\u0000"}"#);
+    assert_eq!(stored.payload.as_bytes(), br#"{"k":"\u0000\\u0000\ue000\\\u0000"}"#);
     let retry = crate::RetryPolicy::new(4)
         .delays(Duration::from_millis(5), Duration::from_secs(9))
         .jitter_percent(0);
@@ -140,6 +140,7 @@ fn a_bad_job_in_json_is_refused_with_a_clear_error() {
             work(r#""queue":""#).replace(r#""queue":""#, r#""queue":"\u0007""#),
             "the queue name holds a control character",
         ),
+        (work(r#""queue":"a\u0000b""#), "only the payload may hold a NUL"),
         (work(r#""queue":" q""#), "the queue name begins or ends with a blank"),
         (work(r#""queue":1"#), "the field queue is no string"),
         (

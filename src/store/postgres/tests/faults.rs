@@ -40,6 +40,19 @@ fn the_closed_list_of_codes_is_kept_to_the_letter() {
 }
 
 #[test]
+fn a_fault_says_what_the_server_said_and_nothing_of_a_row() {
+    let text = "CREATE TEMP TABLE narrow (payload text CHECK (payload = ''))";
+    let mut client = raw();
+    client.batch_execute(text).unwrap();
+    let error = fault(client.batch_execute("INSERT INTO narrow VALUES ('secret')").unwrap_err());
+    assert_eq!(
+        error.to_string(),
+        "the store failed (23514): new row for relation \"narrow\" violates check constraint \
+         \"narrow_payload_check\""
+    );
+}
+
+#[test]
 fn a_session_whose_backend_is_gone_is_lost_and_a_new_one_works() {
     let place = Place::new();
     let mut session = place.session();

@@ -56,8 +56,8 @@ fn a_claim_does_not_wait_for_locked_rows() {
     assert_eq!(ids(&take(session.as_mut(), WorkerId::new(), "q", 5)), [rows[0].id]);
 }
 
-/// Runs `first` under a lock that `then` must wait for: a raw transaction holds the job's row until
-/// the backend of `then` is seen waiting.
+/// Lets `then` run into a lock on the job's row; once its backend is seen waiting, changes the row and
+/// lets go.
 fn behind_a_lock<T: Send>(
     place: &Place,
     job: JobId,
@@ -66,9 +66,9 @@ fn behind_a_lock<T: Send>(
 ) -> T {
     let mut client = raw();
     let mut tx = client.transaction().unwrap();
-    let text = format!("UPDATE \"{}\".jobs SET {change} WHERE id = $1", place.schema);
-    assert_eq!(tx.execute(&text, &[&job]).unwrap(), 1);
-    let holder: i32 = tx.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let lock =
+        format!("SELECT pg_backend_pid() FROM \"{}\".jobs WHERE id = $1 FOR UPDATE", place.schema);
+    let holder: i32 = tx.query_one(&lock, &[&job]).unwrap().get(0);
     std::thread::scope(|scope| {
         let (done, finished) = channel();
         let waiter = scope.spawn(move || {
@@ -82,6 +82,8 @@ fn behind_a_lock<T: Send>(
             assert!(finished.try_recv().is_err(), "it did not wait for the lock");
             std::thread::yield_now();
         }
+        let text = format!("UPDATE \"{}\".jobs SET {change} WHERE id = $1", place.schema);
+        assert_eq!(tx.execute(&text, &[&job]).unwrap(), 1);
         tx.commit().unwrap();
         waiter.join().unwrap()
     })

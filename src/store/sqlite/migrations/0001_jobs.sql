@@ -82,12 +82,14 @@ SELECT lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' ||
        strftime('%Y-%m-%dT%H:%M:%fZ', j.due_at / 1e6, 'unixepoch') AS due_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at / 1e6, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', j.finished_at / 1e6, 'unixepoch') AS finished_at,
-       strftime('%Y-%m-%dT%H:%M:%fZ', j.expiry / 1e6, 'unixepoch') AS lease_expires_at,
        lower(hex(j.owner)) AS owner,
+       strftime('%Y-%m-%dT%H:%M:%fZ', j.expiry / 1e6, 'unixepoch') AS expiry,
        j.cancel_requested,
-       j.failure_detail,
+       j.timeout_us / 1e3 AS timeout_ms,
+       j.retry,
        j.tags,
        CAST(coalesce(j.payload, p.payload) AS TEXT) AS payload,
-       CAST(j.output AS TEXT) AS output
+       CAST(j.output AS TEXT) AS output,
+       j.failure_detail
   FROM backwave_jobs AS j
   LEFT JOIN backwave_payloads AS p ON p.seq = j.seq;

@@ -115,7 +115,7 @@ fn the_next_due_time_is_told_when_fewer_were_found() {
 }
 
 #[test]
-fn an_idle_claim_takes_no_write_lock() {
+fn an_idle_claim_or_an_empty_batch_takes_no_write_lock() {
     let mut bench = Bench::new();
     let mut foreign = job();
     foreign.wire_name = "foreign".to_owned();
@@ -123,6 +123,10 @@ fn an_idle_claim_takes_no_write_lock() {
     let mut host = bench.host();
     let lock = host.transaction_with_behavior(TransactionBehavior::Immediate).expect("the lock");
     assert_eq!(bench.claim(5), []);
+    bench.enqueue_all(&[]);
+    assert!(bench.session.report(&[]).expect("no lock").rows.is_empty());
+    assert!(bench.session.renew(bench.worker, &[], LEASE).expect("no lock").rows.is_empty());
+    assert!(bench.session.hand_back(bench.worker, &[]).expect("no lock").rows.is_empty());
     let plan = [QueueQuota { queue: "default".to_owned(), quota: 4 }];
     let accepts = [Accepts { wire_name: "foreign".to_owned(), version_max: 1 }];
     let claim = Claim::new(bench.worker, 1, &plan, &accepts, LEASE);

@@ -213,3 +213,23 @@ fn an_error_leaves_no_transaction_behind() {
     host.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .expect("nobody holds the write lock");
 }
+
+#[test]
+fn a_full_disk_is_transient_and_nothing_of_the_write_stays() {
+    let mut bench = Bench::new();
+    let (mut conn, _) = super::super::open::session(&bench.store.0).expect("a session");
+    let pages: i64 = conn.query_row("PRAGMA page_count", [], |row| row.get(0)).expect("a count");
+    let bound = format!("PRAGMA max_page_count = {}", pages + 2);
+    conn.query_row(&bound, [], |_| Ok(())).expect("a bound stands for the disk");
+    let mut large = job();
+    large.payload = crate::store::Body::new(vec![b' '; 64 * 1024]);
+    let rows = [job(), large];
+    let behavior = rusqlite::TransactionBehavior::Immediate;
+    let tx = conn.transaction_with_behavior(behavior).expect("begun");
+    let error = super::super::enqueue::insert(&tx, &rows, bench.now()).expect_err("no room");
+    drop(tx);
+    assert_eq!(error.code(), Some("SQLITE_FULL, 13"));
+    assert_eq!(classify(&error, bench.store.fault_classifier()), FaultClass::Transient);
+    assert!(conn.is_autocommit());
+    assert_eq!(bench.session.job(rows[0].id).expect("no fault"), None);
+}

@@ -5,6 +5,7 @@ mod claiming;
 mod enqueueing;
 mod files;
 mod leases;
+mod plans;
 mod settling;
 
 use super::SqliteStore;

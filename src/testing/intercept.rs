@@ -1,0 +1,287 @@
+//! A store whose calls a test sees, and may answer in the store's place: see [`Intercept`].
+
+use crate::store::{
+    Bounds, CancelAnswer, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, Hub,
+    JobRecord, JobRow, Jobs, Lapsed, LeaseRef, Operations, OutcomeRow, QueueCount, Reads, Renewal,
+    Reported, RequeueAnswer, Session, Store, StoreError, StoreFaultClassifier,
+};
+use crate::{JobId, Timestamp, WorkerId};
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A call of the Storage Contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreCall {
+    /// [`Store::open_session`].
+    OpenSession,
+    /// [`Jobs::enqueue`].
+    Enqueue,
+    /// [`Jobs::claim`].
+    Claim,
+    /// [`Jobs::report`].
+    Report,
+    /// [`Jobs::exchange`].
+    Exchange,
+    /// [`Jobs::renew`].
+    Renew,
+    /// [`Jobs::find_lapsed`].
+    FindLapsed,
+    /// [`Jobs::held_by`].
+    HeldBy,
+    /// [`Jobs::hand_back`].
+    HandBack,
+    /// [`Jobs::now`].
+    Now,
+    /// [`Operations::request_cancel`].
+    RequestCancel,
+    /// [`Operations::requeue`].
+    Requeue,
+    /// [`Reads::job`].
+    Job,
+    /// [`Reads::counts`].
+    Counts,
+    /// The drop of a session, before the real one is dropped: an error is of no use to anybody then,
+    /// a panic unwinds out of the drop.
+    CloseSession,
+}
+
+impl StoreCall {
+    /// Every call.
+    pub const ALL: [Self; 15] = [
+        Self::OpenSession,
+        Self::Enqueue,
+        Self::Claim,
+        Self::Report,
+        Self::Exchange,
+        Self::Renew,
+        Self::FindLapsed,
+        Self::HeldBy,
+        Self::HandBack,
+        Self::Now,
+        Self::RequestCancel,
+        Self::Requeue,
+        Self::Job,
+        Self::Counts,
+        Self::CloseSession,
+    ];
+}
+
+/// A store whose calls a test sees, and may answer in the store's place. Clones are the same store.
+///
+/// It stands between a group or a client and a real store. Before each call runs the *gate*
+/// ([`Self::on_every_call`]), which may hold the call up, fail it or panic; then, where there is one, the
+/// call's own *hook*, which gets the real session and the request, and gives whatever answer it likes.
+/// Both may be set and taken away at any time, also while groups run; neither runs under a lock.
+///
+/// An exchange without a hook of its own is made of the hooks of [`StoreCall::Report`] and
+/// [`StoreCall::Claim`] as soon as one of them is set: in two commits then, not in one.
+///
+/// ```
+/// use backwave::testing::{Intercept, StoreCall};
+/// use backwave::{Client, MemoryStore, NewJob};
+///
+/// let store = Intercept::new(MemoryStore::new());
+/// let client = Client::new(store.clone());
+/// store.on_enqueue(|session, rows| {
+///     assert_eq!(rows[0].wire_name, "resize");
+///     session.enqueue(rows)
+/// });
+/// client.enqueue(NewJob::raw("resize", "{}")).unwrap();
+/// assert_eq!(store.calls(StoreCall::Enqueue), 1);
+/// ```
+#[derive(Clone)]
+pub struct Intercept(Arc<Shared>);
+
+struct Shared {
+    inner: Box<dyn Store>,
+    gate: Mutex<Option<Arc<Gate>>>,
+    hooks: Mutex<Hooks>,
+    calls: [AtomicU64; StoreCall::ALL.len()],
+}
+
+type Gate = dyn Fn(StoreCall) -> Result<(), StoreError> + Send + Sync;
+
+impl Shared {
+    /// Counts the call and lets the gate decide. No lock is held while the gate runs.
+    fn pass(&self, call: StoreCall) -> Result<(), StoreError> {
+        self.calls[call as usize].fetch_add(1, Ordering::SeqCst);
+        let gate = self.gate.lock().clone();
+        gate.map_or(Ok(()), |gate| gate(call))
+    }
+}
+
+impl Intercept {
+    /// Around `inner`, without gate and hooks.
+    #[must_use]
+    pub fn new(inner: impl Store) -> Self {
+        Self(Arc::new(Shared {
+            inner: Box::new(inner),
+            gate: Mutex::default(),
+            hooks: Mutex::default(),
+            calls: Default::default(),
+        }))
+    }
+
+    /// Runs before every call; an error is the call's answer, and the store is not asked.
+    pub fn on_every_call(
+        &self,
+        gate: impl Fn(StoreCall) -> Result<(), StoreError> + Send + Sync + 'static,
+    ) {
+        *self.0.gate.lock() = Some(Arc::new(gate));
+    }
+
+    /// Takes the gate and every hook away: the store is honest again.
+    pub fn clear(&self) {
+        let (gate, hooks) = (&self.0.gate, &self.0.hooks);
+        // What is taken away is dropped outside of the locks.
+        let _removed = (gate.lock().take(), std::mem::take(&mut *hooks.lock()));
+    }
+
+    /// How often the call was made, refused ones included.
+    #[must_use]
+    pub fn calls(&self, call: StoreCall) -> u64 {
+        self.0.calls[call as usize].load(Ordering::SeqCst)
+    }
+}
+
+impl fmt::Debug for Intercept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intercept").finish_non_exhaustive()
+    }
+}
+
+impl Store for Intercept {
+    fn open_session(&self) -> Result<Box<dyn Session>, StoreError> {
+        self.0.pass(StoreCall::OpenSession)?;
+        let session = self.0.inner.open_session()?;
+        Ok(Box::new(Intercepted { shared: Arc::clone(&self.0), session }))
+    }
+
+    fn hub(&self) -> &Hub {
+        self.0.inner.hub()
+    }
+
+    fn bounds(&self) -> &Bounds {
+        self.0.inner.bounds()
+    }
+
+    fn call_timeout(&self) -> Option<Duration> {
+        self.0.inner.call_timeout()
+    }
+
+    fn fault_classifier(&self) -> Option<&dyn StoreFaultClassifier> {
+        self.0.inner.fault_classifier()
+    }
+}
+
+/// A session of it.
+struct Intercepted {
+    shared: Arc<Shared>,
+    session: Box<dyn Session>,
+}
+
+impl Drop for Intercepted {
+    fn drop(&mut self) {
+        let _ = self.shared.pass(StoreCall::CloseSession);
+    }
+}
+
+impl Intercepted {
+    /// An exchange without a hook of its own, made of the hooks of its parts if there are any.
+    fn exchange_in_parts(
+        &mut self,
+        rows: &[OutcomeRow],
+        claim: &Claim<'_>,
+    ) -> Result<Exchanged, StoreError> {
+        let (on_report, on_claim) = {
+            let hooks = self.shared.hooks.lock();
+            (hooks.report.clone(), hooks.claim.clone())
+        };
+        let session = self.session.as_mut();
+        if on_report.is_none() && on_claim.is_none() {
+            return session.exchange(rows, claim);
+        }
+        let reported = match on_report {
+            Some(hook) => hook(session, rows)?,
+            None => session.report(rows)?,
+        };
+        let claimed = match on_claim {
+            Some(hook) => hook(session, claim)?,
+            None => session.claim(claim)?,
+        };
+        Ok(Exchanged::new(reported, claimed))
+    }
+}
+
+macro_rules! honest {
+    ($this:ident, $method:ident($($given:ident),*)) => {
+        $this.session.$method($($given),*)
+    };
+    ($this:ident, $method:ident($($given:ident),*), $otherwise:ident) => {
+        $this.$otherwise($($given),*)
+    };
+}
+
+macro_rules! hooks {
+    ($($topic:ident {
+        $($setter:ident, $method:ident, $call:ident($($given:ident: $type:ty),*) -> $answer:ty $(, or $otherwise:ident)?;)+
+    })+) => {
+        #[derive(Default)]
+        struct Hooks {
+            $($($method: Option<
+                Arc<dyn Fn(&mut dyn Session, $($type),*) -> Result<$answer, StoreError> + Send + Sync>,
+            >,)+)+
+        }
+
+        impl Intercept {
+            $($(
+                #[doc = concat!("Answers [`StoreCall::", stringify!($call), "`] in the store's place.")]
+                pub fn $setter(
+                    &self,
+                    hook: impl Fn(&mut dyn Session, $($type),*) -> Result<$answer, StoreError>
+                        + Send + Sync + 'static,
+                ) {
+                    let replaced = self.0.hooks.lock().$method.replace(Arc::new(hook));
+                    drop(replaced);
+                }
+            )+)+
+        }
+
+        $(impl $topic for Intercepted {
+            $(fn $method(&mut self, $($given: $type),*) -> Result<$answer, StoreError> {
+                self.shared.pass(StoreCall::$call)?;
+                let hook = self.shared.hooks.lock().$method.clone();
+                match hook {
+                    Some(hook) => hook(self.session.as_mut(), $($given),*),
+                    None => honest!(self, $method($($given),*) $(, $otherwise)?),
+                }
+            })+
+        })+
+    };
+}
+
+hooks! {
+    Jobs {
+        on_enqueue, enqueue, Enqueue(rows: &[JobRow]) -> EnqueueAnswer;
+        on_claim, claim, Claim(claim: &Claim<'_>) -> Claimed;
+        on_report, report, Report(rows: &[OutcomeRow]) -> Reported;
+        on_exchange, exchange, Exchange(rows: &[OutcomeRow], claim: &Claim<'_>) -> Exchanged, or exchange_in_parts;
+        on_renew, renew, Renew(worker: WorkerId, rows: &[LeaseRef], lease: Duration) -> Renewal;
+        on_find_lapsed, find_lapsed, FindLapsed(queues: &[String], max: u32) -> Lapsed;
+        on_held_by, held_by, HeldBy(worker: WorkerId) -> Held;
+        on_hand_back, hand_back, HandBack(worker: WorkerId, rows: &[LeaseRef]) -> HandedBack;
+        on_now, now, Now() -> Timestamp;
+    }
+    Operations {
+        on_request_cancel, request_cancel, RequestCancel(job: JobId) -> CancelAnswer;
+        on_requeue, requeue, Requeue(job: JobId) -> RequeueAnswer;
+    }
+    Reads {
+        on_job, job, Job(job: JobId) -> Option<JobRecord>;
+        on_counts, counts, Counts() -> Vec<QueueCount>;
+    }
+}

@@ -1,0 +1,199 @@
+//! Stores that hang, are down or jump in time, and what health, handlers and the clean stop make of it.
+
+mod support;
+
+use backwave::store::StoreError;
+use backwave::testing::{Intercept, StoreCall};
+use backwave::{
+    CancelReason, Degradation, DegradedCause, Group, HealthStatus, JobContext, JobResult, JobState,
+    Registry,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::gate::Gate;
+use support::log;
+use support::world::{PATIENCE, Task, World, eventually, facts, memory, quick, task};
+
+/// A group on a store that a test can hold up, and a handler at a gate.
+struct Scene {
+    world: World,
+    store: Intercept,
+    gate: Gate,
+}
+
+impl Scene {
+    fn new() -> Self {
+        log::record();
+        let world = memory();
+        let store = Intercept::new(Arc::clone(&world.store));
+        Self { world, store, gate: Gate::new() }
+    }
+
+    fn spawn(
+        &self,
+        name: &str,
+        budget: Duration,
+        handler: impl Fn(&Gate, &JobContext, Task) -> JobResult + Send + Sync + 'static,
+    ) -> Group {
+        let registry = Registry::new().handle_with(&self.gate.clone().into(), handler);
+        let options = quick(name).shutdown_budget(budget);
+        self.world.spawn_on(self.store.clone(), registry, options)
+    }
+
+    /// Has the next such call wait until the gate given back is opened.
+    fn hold_up(&self, held: StoreCall) -> Gate {
+        let gate = Gate::new();
+        let inside = gate.clone();
+        self.store.on_every_call(move |call| {
+            if call == held {
+                inside.pass("held up");
+            }
+            Ok(())
+        });
+        gate
+    }
+
+    fn marks(&self, name: &str) -> Vec<Degradation> {
+        self.world.health.degraded_groups().remove(name).unwrap_or_default()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("nobody answers")]
+struct Down;
+
+fn sleep(gate: &Gate, ctx: &JobContext, _: Task) -> JobResult {
+    if ctx.attempt() == 1 {
+        gate.say("begun");
+        // Not asking the token, which would look at its deadline itself: somebody has to fire it.
+        assert!(ctx.cancelled().recv_timeout(PATIENCE).is_err_and(|error| error.is_disconnected()));
+        gate.say(format!("{:?}", ctx.token().reason()));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pump_that_hangs_is_shown_and_its_handlers_hear_when_their_leases_end() {
+    let scene = Scene::new();
+    let group = scene.spawn("hangs", Duration::from_secs(5), sleep);
+    let id = scene.world.enqueue(task("long"));
+    assert_eq!(scene.gate.heard(), "begun");
+    let begun_at = Instant::now();
+    let held = scene.hold_up(StoreCall::Renew);
+    assert_eq!(held.heard(), "held up");
+    eventually("it is shown", || {
+        scene.marks("hangs").iter().any(|mark| mark.cause == DegradedCause::Hung)
+    });
+    // Nobody but the ticker can tell the handler, and it does, by the monotonic clock.
+    assert_eq!(scene.gate.heard(), format!("{:?}", Some(CancelReason::LeaseLost)));
+    let after = begun_at.elapsed();
+    assert!((Duration::from_secs(3)..Duration::from_secs(8)).contains(&after), "{after:?}");
+
+    scene.store.clear();
+    held.open();
+    assert_eq!(facts(&scene.world.ended(id)), (JobState::Succeeded, 2, 1));
+    eventually("it is well again", || scene.world.health.check().status == HealthStatus::Healthy);
+    assert_eq!(group.shutdown().unanswered, 0);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_pump_that_hangs() {
+    let scene = Scene::new();
+    let group = scene.spawn("hangs at the stop", Duration::from_millis(100), |_, _, _| Ok(()));
+    let held = scene.hold_up(StoreCall::Claim);
+    assert_eq!(held.heard(), "held up");
+    let began = Instant::now();
+    let report = group.shutdown();
+    assert_eq!((report.unanswered, report.halts.len()), (1, 0));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    // When the call comes back the pump ends, and what it claimed goes back.
+    let id = scene.world.enqueue(task("claimed too late"));
+    scene.store.clear();
+    held.open();
+    eventually("the group is forgotten", || scene.world.health.check().groups.is_empty());
+    assert_eq!(facts(&scene.world.job(id)), (JobState::Scheduled, 1, 0));
+    assert_eq!(group.shutdown().unanswered, 0);
+}
+
+#[test]
+fn a_stop_during_an_outage_ends_with_its_budget_and_leaves_leases_to_lapse() {
+    let scene = Scene::new();
+    let finish = |gate: &Gate, ctx: &JobContext, _: Task| {
+        if ctx.attempt() == 1 {
+            gate.pass("begun");
+        }
+        Ok(())
+    };
+    let group = scene.spawn("outage", Duration::from_millis(300), finish);
+    let id = scene.world.enqueue(task("long"));
+    assert_eq!(scene.gate.heard(), "begun");
+    scene.store.on_every_call(|_| Err(StoreError::transient(Down).with_session_lost()));
+    scene.gate.open();
+    let began = Instant::now();
+    let report = group.shutdown();
+    assert_eq!((report.unanswered, report.halts.len(), report.handed_back), (0, 0, 0));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(facts(&scene.world.job(id)), (JobState::Leased, 1, 0));
+    scene.store.clear();
+    let _heir = scene.spawn("outage, heir", Duration::from_secs(5), finish);
+    scene.world.clock.skip(Duration::from_secs(6));
+    assert_eq!(facts(&scene.world.ended(id)), (JobState::Succeeded, 2, 1));
+}
+
+#[test]
+fn a_clock_that_jumps_is_told_once_and_shown() {
+    let scene = Scene::new();
+    let group = scene.spawn("jumps", Duration::from_secs(5), |_, _, _| Ok(()));
+    let id = scene.world.enqueue(task("before"));
+    assert_eq!(scene.world.ended(id).state, JobState::Succeeded);
+    scene.world.clock.skip(Duration::from_secs(100));
+    eventually("it is told", || !log::lines("jumps", 1303).is_empty());
+    let told = log::lines("jumps", 1303);
+    assert_eq!((told.len(), told[0].field("direction")), (1, "forward"));
+    assert_eq!(scene.marks("jumps")[0].cause, DegradedCause::ClockJumped);
+    let id = scene.world.enqueue(task("after"));
+    assert_eq!(facts(&scene.world.ended(id)), (JobState::Succeeded, 1, 0));
+    assert_eq!(group.shutdown().halts, []);
+}
+
+#[test]
+fn an_answer_that_is_lost_costs_no_attempt() {
+    let scene = Scene::new();
+    // The claim takes effect, and nobody hears of it.
+    scene.store.on_claim({
+        let lost = std::sync::atomic::AtomicBool::new(false);
+        move |session, claim| {
+            let claimed = session.claim(claim)?;
+            let first =
+                !claimed.jobs.is_empty() && !lost.swap(true, std::sync::atomic::Ordering::SeqCst);
+            if first { Err(StoreError::transient(Down).with_session_lost()) } else { Ok(claimed) }
+        }
+    });
+    let group = scene.spawn("lost claim", Duration::from_secs(5), |_, _, _| Ok(()));
+    let id = scene.world.enqueue(task("claimed twice"));
+    let record = scene.world.ended(id);
+    assert_eq!(facts(&record), (JobState::Succeeded, 2, 0), "handed back, not lapsed");
+    assert_eq!(group.shutdown().halts, []);
+}
+
+#[test]
+fn an_outcome_whose_answer_is_lost_is_applied_once() {
+    let scene = Scene::new();
+    scene.store.on_report({
+        let lost = std::sync::atomic::AtomicBool::new(false);
+        move |session, rows| {
+            let reported = session.report(rows)?;
+            let first = !lost.swap(true, std::sync::atomic::Ordering::SeqCst);
+            if first { Err(StoreError::transient(Down).with_session_lost()) } else { Ok(reported) }
+        }
+    });
+    let fail = |_: &Gate, ctx: &JobContext, _: Task| match ctx.attempt() {
+        1 => Err("once".into()),
+        _ => Ok(()),
+    };
+    let group = scene.spawn("lost report", Duration::from_secs(5), fail);
+    let id = scene.world.enqueue(task("reported twice"));
+    assert_eq!(facts(&scene.world.ended(id)), (JobState::Succeeded, 2, 1));
+    assert_eq!(group.shutdown().halts, []);
+    assert_eq!(log::lines("lost report", 2003).len(), 0);
+}
