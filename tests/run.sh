@@ -223,10 +223,9 @@ check_matrix() {
     run bash tests/matrix.sh
 }
 
-# Not --all-targets: that would run the bench, and build the examples as tests instead of as the programs which
-# tests start. Whether the bench compiles the lints have seen.
+# Not `--all-targets`: that would build the examples as tests, and tests run them as programs.
 run_tests() {
-    step "cargo test with all features: units, tests, examples built, documentation"
+    step "cargo test, all features, and the doc tests"
     run cargo test --locked --all-features
 }
 

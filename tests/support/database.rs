@@ -37,6 +37,7 @@ impl Database {
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.connections() > 0 {
             assert!(Instant::now() < deadline, "somebody stays connected to {}", self.name);
+            // Sleeps, since a server process that ends gives no sign.
             std::thread::sleep(Duration::from_millis(5));
         }
         self.number("SELECT xact_commit FROM pg_stat_database WHERE datname = $1")
