@@ -229,6 +229,9 @@ pub fn find_trigger(error: &(dyn Error + 'static)) -> Option<InvariantTrigger> {
         if let Some(violation) = error.downcast_ref::<InvariantViolation>() {
             return Some(violation.trigger);
         }
+        if let Some(store) = error.downcast_ref::<crate::store::StoreError>() {
+            return store.trigger();
+        }
         next = error.source();
     }
     None

@@ -189,16 +189,19 @@ impl fmt::Debug for StoreError {
             .field("type_name", &self.0.type_name)
             .field("code", &self.0.code)
             .field("session_lost", &self.0.session_lost)
-            .field("source", &self.0.source)
-            .finish()
+            // Not the fault's own `Debug`, which may show a row.
+            .field("text", &format_args!("{self}"))
+            .finish_non_exhaustive()
     }
 }
 
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // Not the fault's own source: its message is part of ours, and a reader that prints the chain
-        // should not meet it twice. The fault itself stays in the chain, for those who look for a type.
-        Some(self.0.source.as_ref())
+        // Our own text has said what the fault itself says, and a reader that prints the chain should
+        // not meet it twice: so the chain goes on below it. Where a message was put in the place of that
+        // text, it goes on only to a violated invariant: a database's detail may show a row.
+        let below = self.0.source.source();
+        below.filter(|_| self.0.message.is_none() || self.trigger().is_some())
     }
 }
 
@@ -272,6 +275,23 @@ mod tests {
         let error = StoreError::transient(violation);
         let expected = FaultClass::Violation(InvariantTrigger::GuaranteedRowAbsent);
         assert_eq!(classify(&error, Some(&Everything)), expected);
+    }
+
+    #[test]
+    fn a_printed_chain_says_nothing_twice_and_shows_no_row() {
+        let below = std::io::Error::other("row (secret)");
+        let fault = std::io::Error::other(crate::Error::Store(StoreError::new(below)));
+        let chain = anyhow::Error::from(StoreError::new(fault));
+        let printed = format!("{chain:#}");
+        assert_eq!(
+            printed,
+            "the store failed: the store could not carry out the call: the store failed: row (secret)"
+        );
+        let hidden =
+            StoreError::new(std::io::Error::other(StoreError::new(std::io::Error::other("row"))));
+        let hidden = hidden.with_message("terminated");
+        assert!(!format!("{hidden:?}").contains("row"));
+        assert_eq!(format!("{:#}", anyhow::Error::from(hidden)), "the store failed: terminated");
     }
 
     #[test]
