@@ -407,9 +407,12 @@ impl Pump {
     }
 
     fn execute(&mut self, execution: ExecutionId, mut job: ClaimedJob) -> Result<(), Fault> {
-        let Some(entry) = self.parts.entries.get(job.wire_name.as_str()) else {
-            let message =
-                format!("job {} was claimed with a wire name that no handler is for", job.id);
+        let entry = self.parts.entries.get(job.wire_name.as_str());
+        let Some(entry) = entry.filter(|entry| job.version <= entry.version) else {
+            let message = format!(
+                "job {} was claimed with a wire name or payload version that no handler is for",
+                job.id
+            );
             return Err(Fault::from(halt(InvariantTrigger::ClaimedRowNotEligible, message)));
         };
         let token = CancelToken::new();
