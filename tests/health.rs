@@ -2,7 +2,8 @@
 
 mod support;
 
-use backwave::store::StoreError;
+use backwave::invariant::InvariantTrigger;
+use backwave::store::{ClaimedJob, StoreError};
 use backwave::testing::{Intercept, StoreCall};
 use backwave::{
     CancelReason, Degradation, DegradedCause, Group, HealthStatus, JobContext, JobResult, JobState,
@@ -196,4 +197,26 @@ fn an_outcome_whose_answer_is_lost_is_applied_once() {
     assert_eq!(facts(&scene.world.ended(id)), (JobState::Succeeded, 2, 1));
     assert_eq!(group.shutdown().halts, []);
     assert_eq!(log::lines("lost report", 2003).len(), 0);
+}
+
+#[test]
+fn a_claim_that_hands_out_a_wire_name_or_a_version_nobody_accepted_halts_its_group() {
+    let lies: [(&str, fn(&mut ClaimedJob)); 2] = [
+        ("a stranger's name", |job| job.wire_name = "a stranger's".to_owned()),
+        ("a newer version", |job| job.version += 1),
+    ];
+    for (name, lie) in lies {
+        let scene = Scene::new();
+        scene.store.on_claim(move |session, claim| {
+            let mut claimed = session.claim(claim)?;
+            claimed.jobs.iter_mut().for_each(lie);
+            Ok(claimed)
+        });
+        let _group = scene.spawn(name, Duration::ZERO, |_, _, _| panic!("nothing may run"));
+        scene.world.enqueue(task("lied about"));
+        let halted = || scene.world.health.halted_groups().remove(name);
+        eventually("it halts", || halted().is_some());
+        let trigger = halted().and_then(|halt| halt.trigger);
+        assert_eq!(trigger, Some(InvariantTrigger::ClaimedRowNotEligible), "{name}");
+    }
 }
