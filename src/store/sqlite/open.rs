@@ -153,6 +153,7 @@ fn retry_busy<T>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::claim;
     use super::*;
 
     #[test]
@@ -182,6 +183,18 @@ mod tests {
         let other = || Err::<(), _>(rusqlite::Error::QueryReturnedNoRows);
         let patience = Duration::from_secs(60);
         assert_eq!(retry_busy(patience, other), Err(rusqlite::Error::QueryReturnedNoRows));
+    }
+
+    #[test]
+    fn a_range_scan_is_planned_once_whatever_its_bounds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = crate::SqliteStore::open(folder.path().join("jobs.db")).expect("it opens");
+        let (conn, _) = session(&store.0).expect("it opens");
+        for due_at in 0..3 {
+            let mut scan = conn.prepare_cached(claim::WALK).expect("it is SQL");
+            assert!(!scan.exists(("q", due_at, [7_u8; 16])).expect("it runs"));
+            assert_eq!(scan.get_status(rusqlite::StatementStatus::RePrepare), 0);
+        }
     }
 
     #[test]
