@@ -67,6 +67,7 @@ fn sqlite() -> World {
     let clock = OffsetClock::default();
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let builder = SqliteStore::builder(folder.path().join("jobs.db")).clock(clock.clone());
+    let builder = builder.busy_timeout(Duration::from_secs(1));
     World::new(builder.open().expect("the file opens"), clock, Some(Box::new(folder)))
 }
 
@@ -77,6 +78,7 @@ fn postgres() -> World {
     let mut config = support::postgres::config();
     config.password(PASSWORD);
     let builder = PostgresStore::builder(config).schema(schema.name()).clock(clock.clone());
+    let builder = builder.statement_timeout(Duration::from_secs(1));
     World::new(builder.open().expect("the server answers"), clock, Some(Box::new(schema)))
 }
 

@@ -42,7 +42,7 @@ enum Sabotage {
     Violation(StoreCall),
     UnknownFault(StoreCall),
     Panic(StoreCall),
-    /// Every third call fails, for a while.
+    /// A third of the first calls fails.
     TransientFaults,
     DeadTicker,
     HandlerViolation,
@@ -81,9 +81,13 @@ impl Sabotage {
             }),
             Self::TransientFaults => {
                 let calls = AtomicU64::new(0);
-                store.on_every_call(move |_| match calls.fetch_add(1, Ordering::SeqCst) % 3 {
-                    0 => Err(StoreError::transient(std::fmt::Error).with_session_lost()),
-                    _ => Ok(()),
+                store.on_every_call(move |_| {
+                    let call = calls.fetch_add(1, Ordering::SeqCst);
+                    // Irregular: what fails in time with the retries would never succeed.
+                    match call < 20 && Dice(call).below(3) == 0 {
+                        true => Err(StoreError::transient(std::fmt::Error).with_session_lost()),
+                        false => Ok(()),
+                    }
                 });
             }
             Self::DeadTicker | Self::HandlerViolation => {}
