@@ -21,82 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::gate::Gate;
 use support::log as lines;
+use support::scene::Scene;
 use support::world::{PATIENCE, Task, World, eventually, facts, memory, quick, task};
-
-/// A group on a store that a test makes lie, and its honest surroundings.
-struct Scene {
-    world: World,
-    store: Intercept,
-    sibling: Group,
-    name: String,
-}
-
-impl Scene {
-    /// Group names are those of the log lines, so each scene has its own.
-    fn new(name: &str) -> Self {
-        lines::record();
-        let world = memory();
-        let store = Intercept::new(Arc::clone(&world.store));
-        let options = quick(&format!("{name}, sibling"));
-        let sibling = world.spawn(
-            Registry::new().handle(|_, _: Task| Ok(())),
-            options.dispatch(DispatchPolicy::strict(["sibling"])),
-        );
-        Self { world, store, sibling, name: name.to_owned() }
-    }
-
-    fn options(&self) -> GroupOptions {
-        quick(&self.name)
-    }
-
-    fn spawn(&self, registry: Registry) -> Group {
-        self.spawn_as(registry, self.options())
-    }
-
-    fn spawn_as(&self, registry: Registry, options: GroupOptions) -> Group {
-        self.world.spawn_on(self.store.clone(), registry, options)
-    }
-
-    /// Waits for the group's halt and checks everything that goes with one.
-    fn halted(&self, group: &Group, trigger: Option<InvariantTrigger>) -> HaltState {
-        // Waiting for the group's end would never fail.
-        let health = &self.world.health;
-        eventually("the group halts", || health.halted_groups().contains_key(&self.name));
-        let Stopped::Halted(halt) = group.wait() else { panic!("{}: no halt", self.name) };
-        assert_eq!(halt.trigger, trigger, "{}: {halt}", self.name);
-        assert_eq!(health.halted_groups(), [(self.name.clone(), halt.clone())].into());
-        assert_eq!(health.check().status, HealthStatus::Unhealthy);
-        assert_eq!(health.check().status.http_status(), 503);
-        assert!(!health.is_healthy());
-        self.told_once(trigger);
-        self.surroundings_live();
-        assert!(!group.wait_until_idle(PATIENCE), "a halted group is not idle");
-        halt
-    }
-
-    fn told_once(&self, trigger: Option<InvariantTrigger>) {
-        let told = lines::lines(&self.name, 2001);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!((told[0].level, told[0].field("severity")), (Level::Error, "critical"));
-        let name = trigger.map_or("unclassified", InvariantTrigger::name);
-        assert_eq!(told[0].field("invariant_trigger"), name);
-        assert!(told[0].message.contains(&format!("'{}'", self.name)), "{}", told[0].message);
-    }
-
-    /// The sibling serves, the client enqueues, and the halted group asks the store for nothing.
-    fn surroundings_live(&self) {
-        // A halted pump closes its session when it likes.
-        let asks = StoreCall::ALL.into_iter().filter(|call| *call != StoreCall::CloseSession);
-        let calls = || asks.clone().map(|call| self.store.calls(call)).collect::<Vec<_>>();
-        let before = calls();
-        for _ in 0..3 {
-            let id = self.world.enqueue(task("beside it").queue("sibling"));
-            assert_eq!(facts(&self.world.ended(id)), (JobState::Succeeded, 1, 0));
-        }
-        assert!(self.sibling.wait_until_idle(PATIENCE));
-        assert_eq!(calls(), before, "{}", self.name);
-    }
-}
 
 fn finish(_: &JobContext, _: Task) -> JobResult {
     Ok(())

@@ -40,6 +40,11 @@ pub fn lines(group: &str, event_id: u32) -> Vec<Line> {
     lines.iter().filter(of_group).filter(|line| line.event_id == event_id).cloned().collect()
 }
 
+/// Every line, oldest first.
+pub fn all() -> Vec<Line> {
+    LINES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
 struct Recorder;
 
 impl Log for Recorder {

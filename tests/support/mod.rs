@@ -16,4 +16,8 @@ pub mod log;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod proxy;
+#[cfg(feature = "testing")]
+pub mod scene;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
+pub mod tamper;
 pub mod world;

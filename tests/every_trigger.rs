@@ -1,0 +1,179 @@
+//! Every named check of this version is accounted for: a test drives it, or nothing of the crate has a place
+//! for it yet.
+
+use backwave::invariant::InvariantTrigger;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each trigger that has a site, with the tests that drive it through a group or a client: file and function.
+/// The function, or the one that it hands its name to, names the trigger.
+const DRIVEN: &[(&str, &[(&str, &str)])] = &[
+    (
+        "OutcomeBatchCountMismatch",
+        &[("fail_stop.rs", "a_report_answered_with_another_number_of_rows_halts")],
+    ),
+    (
+        "HeartbeatBatchCountMismatch",
+        &[("fail_stop.rs", "a_renewal_answered_with_another_number_of_rows_halts")],
+    ),
+    (
+        "ClaimedJobTerminal",
+        &[
+            ("fail_stop.rs", "a_claim_that_hands_out_an_ended_job_halts"),
+            ("tampered_rows.rs", "a_claimed_row_that_the_database_ends_halts"),
+        ],
+    ),
+    (
+        "ClaimBatchOverrun",
+        &[("fail_stop.rs", "a_claim_that_hands_out_more_than_was_asked_for_halts")],
+    ),
+    (
+        "ClaimedRowNotLeasedToWorker",
+        &[
+            ("fail_stop.rs", "a_claim_that_hands_out_what_another_holds_halts"),
+            ("tampered_rows.rs", "a_claimed_row_that_the_database_gives_to_another_halts"),
+        ],
+    ),
+    (
+        "ClaimedRowNotEligible",
+        &[
+            ("fail_stop.rs", "a_claim_that_hands_out_what_its_own_predicate_excludes_halts"),
+            ("tampered_rows.rs", "a_claimed_row_that_the_database_renames_halts"),
+        ],
+    ),
+    ("OutcomeFenceRejected", &[("tampered_rows.rs", "swapped")]),
+    (
+        "UnexpectedAffectedRowCount",
+        &[
+            (
+                "fail_stop.rs",
+                "a_client_sees_that_its_enqueue_was_answered_for_another_number_of_jobs",
+            ),
+            ("tampered_rows.rs", "row_count"),
+        ],
+    ),
+    (
+        "GuaranteedRowAbsent",
+        &[
+            ("tampered_rows.rs", "version_row_gone"),
+            ("tampered_rows.rs", "a_long_payload_that_is_gone_halts_at_the_claim"),
+        ],
+    ),
+    (
+        "UndefinedEnumValueStored",
+        &[
+            ("tampered_rows.rs", "settler"),
+            ("tampered_rows.rs", "state"),
+            ("tampered_rows.rs", "client_meets_a_state_that_is_none"),
+        ],
+    ),
+];
+
+/// Each trigger that nothing can raise yet, and why. It is named only where it is defined; this test fails
+/// once that changes, and the trigger belongs above.
+const WITHOUT_A_SITE: &[(&str, &str)] = &[
+    ("ObserverReportFenceRejected", "there are no observers"),
+    ("ObserverCursorRegressed", "there are no observers"),
+    ("DanglingGatingEdge", "there are no dependencies among jobs"),
+    ("ParentJobMissingFromBatch", "there are no dependencies among jobs"),
+    ("ApplicationLockNotAcquired", "no store takes a lock of the application's"),
+    ("QueueConfigLockNotAcquired", "queues have no configuration"),
+    ("LeasedCountAggregateNull", "queues have no limits on concurrency"),
+];
+
+#[test]
+fn every_trigger_is_driven_by_a_test_or_has_no_site() {
+    let known: BTreeSet<&str> =
+        InvariantTrigger::ALL.iter().map(|trigger| trigger.name()).collect();
+    let driven = DRIVEN.iter().map(|(name, _)| *name);
+    let listed: Vec<&str> = driven.chain(WITHOUT_A_SITE.iter().map(|(name, _)| *name)).collect();
+    let distinct: BTreeSet<&str> = listed.iter().copied().collect();
+    assert_eq!(distinct, known, "each trigger is on one of the two lists, and nothing else is");
+    assert_eq!(listed.len(), distinct.len(), "no trigger is on both");
+}
+
+#[test]
+fn each_test_that_is_said_to_drive_a_trigger_exists_and_names_it() {
+    for (trigger, tests) in DRIVEN {
+        assert!(!tests.is_empty(), "{trigger}");
+        for (file, function) in *tests {
+            let text = read(&root().join("tests").join(file));
+            let body = body_of(&text, function).unwrap_or_else(|| {
+                panic!("{trigger}: there is no `fn {function}` in tests/{file}")
+            });
+            assert!(
+                body.contains(&format!("InvariantTrigger::{trigger}")),
+                "tests/{file}: `fn {function}` does not name {trigger}"
+            );
+            // A function that makes a scene is of use only where a test runs it.
+            let calls = text.matches(&format!("{function}(")).count();
+            let is_test = text.contains(&format!("#[test]\nfn {function}("));
+            assert!(is_test || calls > 1, "tests/{file}: nothing calls `fn {function}`");
+        }
+    }
+}
+
+#[test]
+fn a_trigger_has_a_site_exactly_where_that_is_said() {
+    let sources = sources(&root().join("src"));
+    assert!(sources.len() > 50, "only {} sources were looked at", sources.len());
+    let sites = |trigger: &str| -> Vec<&Path> {
+        let names = |text: &str| code_of(text).any(|line| names_word(line, trigger));
+        sources.iter().filter(|(_, text)| names(text)).map(|(path, _)| path.as_path()).collect()
+    };
+    for (trigger, why) in WITHOUT_A_SITE {
+        let sites = sites(trigger);
+        assert!(sites.is_empty(), "{trigger} has no site, since {why}; but see {sites:?}");
+    }
+    for (trigger, _) in DRIVEN {
+        assert!(!sites(trigger).is_empty(), "{trigger} is driven, and nothing raises it");
+    }
+}
+
+/// The text of a function at the margin.
+fn body_of<'t>(text: &'t str, function: &str) -> Option<&'t str> {
+    let begin = text.find(&format!("\nfn {function}("))?;
+    let rest = &text[begin..];
+    Some(&rest[..rest.find("\n}\n")?])
+}
+
+/// The lines of a source that are no comments and no tests of its own.
+fn code_of(text: &str) -> impl Iterator<Item = &str> {
+    let is_comment = |line: &str| line.starts_with("//") || line.starts_with("--");
+    text.lines()
+        .take_while(|line| !line.starts_with("#[cfg(test)]"))
+        .filter(move |line| !is_comment(line.trim_start()))
+}
+
+fn names_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        !line[..at].ends_with(is_part) && !line[at + word.len()..].starts_with(is_part)
+    })
+}
+
+/// The sources that may raise a violation: not the definition itself, and no tests.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let of_entry = |path: PathBuf| match path.file_name().and_then(|name| name.to_str()) {
+        Some("tests" | "guide") => Vec::new(),
+        Some("invariant.rs") => Vec::new(),
+        Some(name) if name.ends_with("tests.rs") => Vec::new(),
+        _ if path.is_dir() => sources(&path),
+        Some(name) if name.ends_with(".rs") || name.ends_with(".sql") => {
+            let text = read(&path);
+            vec![(path, text)]
+        }
+        _ => Vec::new(),
+    };
+    let entries = fs::read_dir(folder).expect("the folder can be read");
+    entries.flat_map(|entry| of_entry(entry.expect("an entry").path())).collect()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}

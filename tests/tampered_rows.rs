@@ -1,0 +1,525 @@
+//! Halts told by rows, schemas and answers of a real database that a hand has tampered with: what the
+//! adapters' own checks, and the driver's behind them, make of it at the public face.
+
+mod support;
+
+use backwave::invariant::{self, InvariantAction, InvariantTrigger};
+use backwave::testing::StoreCall;
+use backwave::{
+    CancelReason, Error, Group, HealthStatus, JobContext, JobError, JobId, JobResult, JobState,
+    Registry,
+};
+use log::Level;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use support::gate::Gate;
+use support::log as lines;
+use support::scene::Scene;
+use support::tamper::{Dialect, Hand};
+use support::world::{PATIENCE, Task, eventually, facts, quick, task};
+
+type Facts = (JobState, u32, u32);
+
+/// When the group meets what was done to the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// A job is enqueued afterwards, and claimed.
+    Claim,
+    /// A job that ran meanwhile ends.
+    Report,
+    /// The lease of a job that runs is prolonged.
+    Renew,
+    /// A job that runs gives way to a clean stop.
+    HandBack,
+    /// A job whose holder is gone lies with a dead lease.
+    Reap,
+}
+
+/// One deed of a hand, and what becomes of the job that it was done to.
+struct Deed {
+    moment: Moment,
+    trigger: Option<InvariantTrigger>,
+    /// Done between the claim of the jobs that run and the moment.
+    tamper: fn(&Hand, JobId),
+    /// Undoes it once the group is halted.
+    repair: fn(&Hand, JobId),
+    /// The job once the group's heir has run it.
+    inherited: Facts,
+}
+
+/// Tests that count one trigger come one after another.
+fn alone_with(trigger: Option<InvariantTrigger>) -> MutexGuard<'static, ()> {
+    static LOCKS: LazyLock<Vec<Mutex<()>>> =
+        LazyLock::new(|| (0..=InvariantTrigger::ALL.len()).map(|_| Mutex::new(())).collect());
+    let place = InvariantTrigger::ALL.iter().position(|known| Some(*known) == trigger);
+    let lock = &LOCKS[place.unwrap_or(InvariantTrigger::ALL.len())];
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Violations that halted, violations that degraded, halts.
+fn counted(trigger: Option<InvariantTrigger>) -> (u64, u64, u64) {
+    let violations = |action| trigger.map_or(0, |trigger| invariant::violations(trigger, action));
+    let halts = invariant::halts(trigger);
+    (violations(InvariantAction::Halt), violations(InvariantAction::Degrade), halts)
+}
+
+/// Jobs that run: a `bystander` until its token fires, a `victim` until the test lets it end. Whoever
+/// runs them a second time ends them at once.
+#[derive(Clone)]
+struct Running {
+    bystander: Gate,
+    victim: Gate,
+    stopping: Gate,
+}
+
+impl Running {
+    fn new() -> Self {
+        Self { bystander: Gate::new(), victim: Gate::new(), stopping: Gate::new() }
+    }
+
+    fn registry(&self) -> Registry {
+        let running = self.clone();
+        Registry::new().handle(move |ctx, Task(who): Task| running.run(ctx, &who))
+    }
+
+    fn run(&self, ctx: &JobContext, who: &str) -> JobResult {
+        match who {
+            "bystander" if ctx.attempt() == 1 => {
+                self.bystander.say("begun");
+                let told = ctx.sleep(PATIENCE).expect_err("the token fires").reason;
+                self.bystander.say(format!("{told:?}"));
+                Ok(())
+            }
+            "victim" if ctx.attempt() == 1 => Ok(self.victim.pass("begun")),
+            "gives way" if ctx.attempt() == 1 => {
+                self.stopping.say("begun");
+                ctx.stopping().recv_timeout(PATIENCE).expect_err("it only disconnects");
+                Err(ctx.give_way())
+            }
+            _ => Ok::<(), JobError>(()),
+        }
+    }
+}
+
+/// Does the deed and checks all that goes with a halt: the group alone is halted, it says so once, it
+/// asks for nothing more, and an heir runs its jobs after their leases have lapsed.
+fn halts(dialect: Dialect, name: &str, deed: &Deed) {
+    let _alone = alone_with(deed.trigger);
+    let name = format!("{name}, {dialect:?} {:?}", deed.moment);
+    let (world, hand) = dialect.world();
+    let scene = Scene::on(world, &name);
+    let running = Running::new();
+    let dead = (deed.moment == Moment::Reap).then(|| left_behind(&scene, &name));
+    let group = scene.spawn(running.registry());
+    let bystander = scene.world.enqueue(task("bystander"));
+    assert_eq!(running.bystander.heard(), "begun");
+
+    let before = counted(deed.trigger);
+    let victim = meet(&scene, &hand, &running, &group, deed, dead, bystander);
+    let halt = scene.halted(&group, deed.trigger);
+    assert!(!halt.message.is_empty(), "{halt}");
+    let named = u64::from(deed.trigger.is_some());
+    assert_eq!(counted(deed.trigger), (before.0 + named, before.1, before.2 + 1), "{name}");
+    assert_eq!(running.bystander.heard(), format!("{:?}", CancelReason::GroupStopping));
+
+    (deed.repair)(&hand, victim);
+    // Nothing of what ran has been recorded, and nothing is after the halt.
+    let asked = scene.asked();
+    assert_eq!(facts(&scene.world.job(bystander)), (JobState::Leased, 1, 0), "{name}");
+    let _heir = scene.world.spawn(running.registry(), quick(&format!("{name}, heir")));
+    scene.world.clock.skip(Duration::from_secs(6));
+    assert_eq!(facts(&scene.world.ended(bystander)), (JobState::Succeeded, 2, 1), "{name}");
+    assert_eq!(facts(&scene.world.ended(victim)), deed.inherited, "{name}");
+    assert_eq!(scene.asked(), asked, "{name}: a halted group asks for nothing");
+    assert_eq!(lines::lines(&scene.name, 2001).len(), 1);
+}
+
+/// Brings the group to its moment; the job that is met there.
+fn meet(
+    scene: &Scene,
+    hand: &Hand,
+    running: &Running,
+    group: &Group,
+    deed: &Deed,
+    dead: Option<JobId>,
+    bystander: JobId,
+) -> JobId {
+    let tamper = deed.tamper;
+    match deed.moment {
+        Moment::Claim => {
+            tamper(hand, bystander);
+            scene.world.enqueue(task("victim of the claim"))
+        }
+        Moment::Report => {
+            let victim = scene.world.enqueue(task("victim"));
+            assert_eq!(running.victim.heard(), "begun");
+            tamper(hand, victim);
+            running.victim.open();
+            victim
+        }
+        Moment::Renew => {
+            tamper(hand, bystander);
+            bystander
+        }
+        Moment::HandBack => {
+            let victim = scene.world.enqueue(task("gives way"));
+            assert_eq!(running.stopping.heard(), "begun");
+            tamper(hand, victim);
+            group.begin_shutdown();
+            victim
+        }
+        Moment::Reap => {
+            let victim = dead.expect("made before the group was spawned");
+            tamper(hand, victim);
+            hand.run(&format!(
+                "UPDATE {{jobs}} SET expiry = {} WHERE id = {}",
+                hand.long_ago(),
+                hand.id(victim)
+            ));
+            victim
+        }
+    }
+}
+
+/// A job with the lease of a group that has halted.
+fn left_behind(scene: &Scene, name: &str) -> JobId {
+    let store = backwave::testing::Intercept::new(std::sync::Arc::clone(&scene.world.store));
+    let gate = Gate::new();
+    let handler = |gate: &Gate, ctx: &JobContext, _: Task| {
+        gate.say("begun");
+        Ok(ctx.sleep(PATIENCE)?)
+    };
+    let registry = Registry::new().handle_with(&gate.clone().into(), handler);
+    // Its halt must not be the world's: it is another process's.
+    let health = std::sync::Arc::new(backwave::Health::new());
+    let options = quick(&format!("{name}, gone"));
+    let group = backwave::spawn_group(store.clone(), registry, options, health).expect("it starts");
+    let id = scene.world.enqueue(task("left behind"));
+    assert_eq!(gate.heard(), "begun");
+    store.on_every_call(|_| Err(backwave::store::StoreError::new(std::fmt::Error)));
+    group.wait();
+    id
+}
+
+fn honest(hand: &Hand, _: JobId) {
+    hand.drop_trigger();
+}
+
+const AGAIN: Facts = (JobState::Succeeded, 2, 1);
+const UNTOUCHED: Facts = (JobState::Succeeded, 1, 0);
+
+/// A write that matches touches no row.
+fn row_count(moment: Moment) -> Deed {
+    let tamper: fn(&Hand, JobId) = match moment {
+        Moment::Claim => |hand, _| hand.swallow("OLD.state = 0 AND NEW.state = 2"),
+        Moment::Report => |hand, _| hand.swallow("OLD.state = 2 AND NEW.state = 3"),
+        Moment::Renew => |hand, _| hand.swallow("OLD.state = 2 AND NEW.state = 2"),
+        Moment::HandBack => |hand, _| hand.swallow("OLD.state = 2 AND NEW.state = 0"),
+        Moment::Reap => |hand, _| hand.swallow("NEW.settled_by = 2"),
+    };
+    let inherited = if moment == Moment::Claim { UNTOUCHED } else { AGAIN };
+    let trigger = Some(InvariantTrigger::UnexpectedAffectedRowCount);
+    Deed { moment, trigger, tamper, repair: honest, inherited }
+}
+
+fn settler() -> Deed {
+    Deed {
+        moment: Moment::Report,
+        trigger: Some(InvariantTrigger::UndefinedEnumValueStored),
+        tamper: |hand, id| hand.set(id, "settled_by = 9, settled_attempt = 1"),
+        repair: |hand, id| hand.set(id, "settled_by = 2, settled_attempt = 1"),
+        inherited: AGAIN,
+    }
+}
+
+fn state() -> Deed {
+    Deed {
+        moment: Moment::Report,
+        trigger: Some(InvariantTrigger::UndefinedEnumValueStored),
+        tamper: |hand, id| hand.set(id, "state = 7, owner = NULL, expiry = NULL"),
+        repair: |hand, id| hand.set(id, "state = 0"),
+        inherited: (JobState::Succeeded, 2, 0),
+    }
+}
+
+/// The database fails a write with what no list of faults knows.
+fn unknown_fault() -> Deed {
+    Deed {
+        moment: Moment::Report,
+        trigger: None,
+        tamper: |hand, _| hand.fail("OLD.state = 2 AND NEW.state = 3"),
+        repair: honest,
+        inherited: AGAIN,
+    }
+}
+
+fn version_row_gone(dialect: Dialect, name: &str) {
+    let trigger = Some(InvariantTrigger::GuaranteedRowAbsent);
+    let _alone = alone_with(trigger);
+    let (world, hand) = dialect.world();
+    let scene = Scene::on(world, name);
+    // The client and the sibling have their sessions by now.
+    scene.world.enqueue(task("first").queue("sibling"));
+    hand.run("CREATE TABLE {kept} AS SELECT * FROM {versions}");
+    hand.run("DELETE FROM {versions}");
+    let before = counted(trigger);
+    let group = scene.spawn(Running::new().registry());
+    scene.halted(&group, trigger);
+    assert_eq!(counted(trigger), (before.0 + 1, before.1, before.2 + 1));
+    assert_eq!(scene.store.calls(StoreCall::OpenSession), 1, "it is not tried again");
+    assert_eq!(scene.store.calls(StoreCall::Claim), 0);
+    let id = scene.world.enqueue(task("waits for an heir"));
+    hand.run("INSERT INTO {versions} SELECT * FROM {kept}");
+    let _heir = scene.world.spawn(Running::new().registry(), quick(&format!("{name}, heir")));
+    assert_eq!(facts(&scene.world.ended(id)), UNTOUCHED);
+}
+
+/// A lease that another holds now, its record telling that a reaper came between: nothing is wrong.
+fn lease_taken_over_as_recorded(dialect: Dialect, name: &str) {
+    let told = swapped(dialect, name, ", attempt = 2, settled_attempt = 1, settled_by = 2");
+    assert_eq!(told, 0);
+}
+
+/// The same without a record, while the group believes its lease live for long: counted, told, and survived.
+fn lease_taken_over_without_a_record(dialect: Dialect, name: &str) {
+    assert_eq!(swapped(dialect, name, ""), 1);
+}
+
+/// Swaps the holder of a running job's lease; how many lines of a tripped invariant that makes.
+fn swapped(dialect: Dialect, name: &str, record: &str) -> usize {
+    let trigger = Some(InvariantTrigger::OutcomeFenceRejected);
+    let _alone = alone_with(trigger);
+    let (world, hand) = dialect.world();
+    let scene = Scene::on(world, name);
+    let running = Running::new();
+    let lease = Duration::from_secs(30);
+    let group = scene.spawn_as(running.registry(), scene.options().lease(lease));
+    let victim = scene.world.enqueue(task("victim"));
+    assert_eq!(running.victim.heard(), "begun");
+    hand.set(victim, &format!("owner = {}{record}", hand.somebody()));
+    let before = counted(trigger);
+    running.victim.open();
+    eventually("the lease is told lost", || !lines::lines(name, 1202).is_empty());
+    assert!(group.wait_until_idle(PATIENCE));
+
+    let lost = lines::lines(name, 1202);
+    assert_eq!((lost.len(), lost[0].level), (1, Level::Warn), "{lost:?}");
+    assert_eq!(lost[0].field("job_id"), victim.to_string());
+    let tripped = lines::lines(name, 2003);
+    let count = tripped.len();
+    if let [line] = &tripped[..] {
+        assert_eq!(line.level, Level::Warn);
+        assert_eq!(line.field("invariant_trigger"), "OutcomeFenceRejected");
+    }
+    assert_eq!(counted(trigger), (before.0, before.1 + count as u64, before.2));
+    assert_eq!(lines::lines(name, 2001).len(), 0);
+    assert_eq!(scene.world.health.check().status, HealthStatus::Healthy);
+    scene.surroundings_beside_a_live_group();
+    // What the other holds lapses too, and the group itself inherits it.
+    let attempt = scene.world.job(victim).attempt;
+    scene.world.clock.skip(lease + Duration::from_secs(1));
+    assert_eq!(facts(&scene.world.ended(victim)), (JobState::Succeeded, attempt + 1, 1));
+    assert_eq!(group.shutdown().halts, []);
+    count
+}
+
+/// A renewal tells the same, and fires the token.
+fn lease_taken_over_before_a_renewal(dialect: Dialect, name: &str) {
+    let (world, hand) = dialect.world();
+    let scene = Scene::on(world, name);
+    let running = Running::new();
+    let group = scene.spawn(running.registry());
+    let victim = scene.world.enqueue(task("bystander"));
+    assert_eq!(running.bystander.heard(), "begun");
+    hand.set(victim, &format!("owner = {}", hand.somebody()));
+    assert_eq!(running.bystander.heard(), format!("{:?}", CancelReason::LeaseLost));
+    assert!(group.wait_until_idle(PATIENCE));
+    let told = [1202, 2001, 2003].map(|id| lines::lines(name, id).len());
+    assert_eq!(told, [1, 0, 0]);
+    assert_eq!(facts(&scene.world.job(victim)), (JobState::Leased, 1, 0));
+    assert_eq!(scene.world.health.check().status, HealthStatus::Healthy);
+    assert_eq!(group.shutdown().halts, []);
+}
+
+/// A client that meets it is told so and goes on; no group is halted for it.
+fn client_meets_a_state_that_is_none(dialect: Dialect, name: &str) {
+    let trigger = Some(InvariantTrigger::UndefinedEnumValueStored);
+    let _alone = alone_with(trigger);
+    let (world, hand) = dialect.world();
+    let scene = Scene::on(world, name);
+    let id = scene.world.enqueue(task("tampered with").queue("nobody's"));
+    hand.set(id, "state = 7");
+    let before = counted(trigger);
+    let client = &scene.world.client;
+    let told = client.monitor().job(id).expect_err("no such state");
+    assert!(matches!(&told, Error::Invariant(found) if Some(found.trigger()) == trigger));
+    assert!(matches!(client.monitor().counts(), Err(Error::Invariant(_))));
+    assert!(matches!(client.operator("ada").cancel(id), Err(Error::Invariant(_))));
+    assert_eq!(counted(trigger), (before.0 + 3, before.1, before.2));
+    scene.surroundings_beside_a_live_group();
+    assert!(scene.world.health.is_healthy());
+}
+
+/// Makes a module of the tests that every database has.
+macro_rules! on {
+    ($module:ident, $dialect:expr) => {
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn a_settler_that_is_none_halts_at_the_report() {
+                halts($dialect, "settler", &settler());
+            }
+
+            #[test]
+            fn a_state_that_is_none_halts_at_the_report() {
+                halts($dialect, "state", &state());
+            }
+
+            #[test]
+            fn a_claim_that_touches_other_rows_halts() {
+                halts($dialect, "row count", &row_count(Moment::Claim));
+            }
+
+            #[test]
+            fn a_report_that_touches_other_rows_halts() {
+                halts($dialect, "row count", &row_count(Moment::Report));
+            }
+
+            #[test]
+            fn a_renewal_that_touches_other_rows_halts() {
+                halts($dialect, "row count", &row_count(Moment::Renew));
+            }
+
+            #[test]
+            fn a_hand_back_that_touches_other_rows_halts() {
+                halts($dialect, "row count", &row_count(Moment::HandBack));
+            }
+
+            #[test]
+            fn a_reaping_that_touches_other_rows_halts() {
+                halts($dialect, "row count", &row_count(Moment::Reap));
+            }
+
+            #[test]
+            fn a_fault_that_no_list_knows_halts_unclassified() {
+                halts($dialect, "unknown fault", &unknown_fault());
+            }
+
+            #[test]
+            fn a_version_row_that_is_gone_halts_as_the_session_opens() {
+                version_row_gone($dialect, concat!("version row, ", stringify!($module)));
+            }
+
+            #[test]
+            fn a_lease_taken_over_as_recorded_is_only_told_lost() {
+                lease_taken_over_as_recorded($dialect, concat!("recorded, ", stringify!($module)));
+            }
+
+            #[test]
+            fn a_lease_taken_over_without_a_record_trips_the_fence_and_no_more() {
+                let name = concat!("unrecorded, ", stringify!($module));
+                lease_taken_over_without_a_record($dialect, name);
+            }
+
+            #[test]
+            fn a_lease_taken_over_before_a_renewal_is_only_told_lost() {
+                let name = concat!("at renewal, ", stringify!($module));
+                lease_taken_over_before_a_renewal($dialect, name);
+            }
+
+            #[test]
+            fn a_client_is_told_of_a_state_that_is_none() {
+                let name = concat!("client, ", stringify!($module));
+                client_meets_a_state_that_is_none($dialect, name);
+            }
+        }
+    };
+}
+
+on!(sqlite, Dialect::Sqlite);
+on!(postgres, Dialect::Postgres);
+
+#[test]
+fn a_long_payload_that_is_gone_halts_at_the_claim() {
+    let deed = Deed {
+        moment: Moment::Claim,
+        trigger: Some(InvariantTrigger::GuaranteedRowAbsent),
+        tamper: |hand, _| {
+            hand.run(
+                "CREATE TRIGGER lose AFTER INSERT ON backwave_jobs WHEN NEW.queue = 'default' BEGIN \
+                     UPDATE backwave_jobs SET payload = NULL WHERE seq = NEW.seq; END",
+            );
+        },
+        repair: |hand, id| {
+            hand.run("DROP TRIGGER lose");
+            hand.set(id, "payload = CAST('\"victim of the claim\"' AS BLOB)");
+        },
+        inherited: UNTOUCHED,
+    };
+    halts(Dialect::Sqlite, "long payload", &deed);
+}
+
+/// What a trigger of the database makes of the row that a claim takes.
+fn claimed_as(trigger: InvariantTrigger, tamper: fn(&Hand, JobId), inherited: Facts) -> Deed {
+    Deed { moment: Moment::Claim, trigger: Some(trigger), tamper, repair: honest, inherited }
+}
+
+#[test]
+fn a_claimed_row_that_the_database_gives_to_another_halts() {
+    let tamper: fn(&Hand, JobId) = |hand, _| {
+        hand.rewrite("OLD.state = 0 AND NEW.state = 2", "NEW.owner := gen_random_uuid();");
+    };
+    let trigger = InvariantTrigger::ClaimedRowNotLeasedToWorker;
+    halts(Dialect::Postgres, "given to another", &claimed_as(trigger, tamper, AGAIN));
+}
+
+#[test]
+fn a_claimed_row_that_the_database_ends_halts() {
+    let tamper: fn(&Hand, JobId) = |hand, _| {
+        let ends =
+            "NEW.state := 3; NEW.owner := NULL; NEW.expiry := NULL; NEW.finished_at := now();";
+        hand.rewrite("OLD.state = 0 AND NEW.state = 2", ends);
+    };
+    let trigger = InvariantTrigger::ClaimedJobTerminal;
+    halts(Dialect::Postgres, "ended", &claimed_as(trigger, tamper, UNTOUCHED));
+}
+
+#[test]
+fn a_claimed_row_that_the_database_renames_halts() {
+    let mut deed = claimed_as(
+        InvariantTrigger::ClaimedRowNotEligible,
+        |hand, _| hand.rewrite("OLD.state = 0 AND NEW.state = 2", "NEW.wire_name := 'other';"),
+        AGAIN,
+    );
+    deed.repair = |hand, id| {
+        hand.drop_trigger();
+        hand.set(id, "wire_name = 'task'");
+    };
+    halts(Dialect::Postgres, "renamed", &deed);
+}
+
+/// The other side of the line: the same write failed with a code that is known to pass.
+#[test]
+fn a_write_that_fails_with_a_transient_code_degrades_until_it_is_over() {
+    let (world, hand) = Dialect::Postgres.world();
+    let scene = Scene::on(world, "transient code");
+    let running = Running::new();
+    let group = scene.spawn(running.registry());
+    let victim = scene.world.enqueue(task("victim"));
+    assert_eq!(running.victim.heard(), "begun");
+    hand.rewrite(
+        "OLD.state = 2 AND NEW.state = 3",
+        "RAISE EXCEPTION 'made for the test' USING ERRCODE = '40001';",
+    );
+    running.victim.open();
+    let health = &scene.world.health;
+    eventually("it degrades", || health.check().status == HealthStatus::Degraded);
+    assert!(health.is_healthy());
+    scene.surroundings_beside_a_live_group();
+    hand.drop_trigger();
+    assert_eq!(facts(&scene.world.ended(victim)), UNTOUCHED);
+    eventually("it recovers", || health.check().status == HealthStatus::Healthy);
+    assert_eq!(lines::lines(&scene.name, 2001).len(), 0);
+    assert_eq!(group.shutdown().halts, []);
+}
