@@ -353,7 +353,7 @@ fn a_claim_that_hands_out_what_another_holds_halts() {
 }
 
 #[test]
-fn a_claim_that_hands_out_what_its_own_predicate_excludes_halts() {
+fn a_claim_that_hands_out_what_its_own_predicate_excludes_or_no_handler_is_for_halts() {
     halts_on_lie(InvariantTrigger::ClaimedRowNotEligible, |store| {
         store.on_claim(|session, claim| {
             let mut claimed = session.claim(claim)?;
@@ -361,6 +361,17 @@ fn a_claim_that_hands_out_what_its_own_predicate_excludes_halts() {
             Ok(claimed)
         });
     });
+    // The same trigger, and so the same test: the counts above are exact.
+    let scene = Scene::new("a job that no handler is for");
+    scene.store.on_claim(|session, claim| {
+        let mut claimed = session.claim(claim)?;
+        claimed.jobs.iter_mut().for_each(|job| job.wire_name = "foreign".to_owned());
+        Ok(claimed)
+    });
+    let group = scene.spawn(registry());
+    scene.world.enqueue(task("one"));
+    let halt = scene.halted(&group, Some(InvariantTrigger::ClaimedRowNotEligible));
+    assert!(halt.message.ends_with("a wire name that no handler is for"), "{halt}");
 }
 
 #[test]

@@ -187,6 +187,19 @@ mod tests {
     }
 
     #[test]
+    fn only_a_leased_job_is_held_whatever_else_its_row_says() {
+        let me = WorkerId::new();
+        for state in JobState::ALL.into_iter().filter(|state| *state != JobState::Leased) {
+            let view = LeaseView { state, ..view(me, 1, at(2_000_000)) };
+            let lease = LeaseRef { job: JobId::new(), attempt: 1 };
+            assert!(!view.is_held(me, lease, NOW), "{state}");
+            let unknown = Err(Refusal::Stale(StaleReason::Unknown));
+            assert_eq!(judge(&view, &row(me, 1, Mode::Holder), NOW), unknown, "{state}");
+            assert_eq!(judge(&view, &row(me, 1, Mode::Reap), at(3_000_000)), unknown, "{state}");
+        }
+    }
+
+    #[test]
     fn the_record_tells_why() {
         let me = WorkerId::new();
         let report = row(me, 1, Mode::Holder);

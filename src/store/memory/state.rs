@@ -83,7 +83,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    const fn born(due_at: Timestamp) -> Self {
+    pub(super) const fn born(due_at: Timestamp) -> Self {
         Self {
             state: JobState::Scheduled,
             attempt: 0,

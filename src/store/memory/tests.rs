@@ -1,6 +1,6 @@
 //! What only this room can be made to do: meet a state that contradicts itself.
 
-use super::state::{Change, Trouble};
+use super::state::{Change, Life, Trouble};
 use super::{Corrupt, MemoryStore};
 use crate::invariant::InvariantTrigger;
 use crate::store::{
@@ -146,6 +146,94 @@ fn a_write_to_a_job_that_is_not_there_is_noticed() {
         },
     );
     assert_eq!(answer.unwrap_err().trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
+}
+
+#[test]
+fn an_index_entry_that_names_another_job_is_a_guaranteed_row_absent() {
+    let store = store();
+    add(&store);
+    add(&store);
+    store
+        .0
+        .state
+        .lock()
+        .change(|all| {
+            all.jobs.swap(0, 1);
+            Ok(())
+        })
+        .unwrap();
+    let error = claim(&store).unwrap_err();
+    assert_eq!(error.trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
+}
+
+#[test]
+fn an_ended_job_that_is_indexed_as_leased_is_not_told_as_lapsed() {
+    let store = store();
+    let job = add(&store);
+    let plan = [QueueQuota { queue: "default".to_owned(), quota: 1 }];
+    let accepts = [Accepts { wire_name: "work".to_owned(), version_max: 1 }];
+    let lapses_at_once = Claim::new(WorkerId::new(), 1, &plan, &accepts, Duration::ZERO);
+    let mut session = store.open_session().unwrap();
+    session.claim(&lapses_at_once).unwrap();
+    let queues = ["default".to_owned()];
+    assert_eq!(session.find_lapsed(&queues, 9).unwrap().jobs.len(), 1);
+    tamper(&store, job, JobState::Succeeded);
+    let error = session.find_lapsed(&queues, 9).unwrap_err();
+    assert_eq!(error.trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
+}
+
+/// What a write answers which finds the place that it wants in an index taken.
+fn assert_unexpected(store: &MemoryStore, written: Result<(), StoreError>) {
+    let trigger = written.unwrap_err().trigger();
+    assert_eq!(trigger, Some(InvariantTrigger::UnexpectedAffectedRowCount));
+    assert_corrupt(store);
+}
+
+#[test]
+fn a_change_into_an_index_that_names_the_job_already_is_noticed() {
+    let store = store();
+    let job = add(&store);
+    let written = store.write(
+        |state, _| Ok(state.life(job)),
+        |state, found, _| {
+            let (slot, life) = found.unwrap();
+            let hold = Some((WorkerId::new(), NOW));
+            let leased = Life { state: JobState::Leased, hold, ..life };
+            assert!(state.index.enter(state.jobs[slot].place, (job, slot), &leased));
+            state.apply(slot, Change::to(leased)).map(drop)
+        },
+    );
+    assert_unexpected(&store, written);
+}
+
+#[test]
+fn a_new_job_under_an_id_that_is_taken_is_noticed() {
+    let store = store();
+    let row = JobRow::new(JobId::new(), "work");
+    let written = store.write(
+        |_, _| Ok(()),
+        |state, (), now| {
+            state.insert(&row, now)?;
+            state.insert(&row, now)
+        },
+    );
+    assert_unexpected(&store, written);
+}
+
+#[test]
+fn a_new_job_that_an_index_names_already_is_noticed() {
+    let store = store();
+    let row = JobRow::new(JobId::new(), "work");
+    let written = store.write(
+        |_, _| Ok(()),
+        |state, (), now| {
+            let place = state.index.place(&row.queue, &row.wire_name, row.version);
+            let next = (row.id, state.jobs.len());
+            assert!(state.index.enter(place, next, &Life::born(now)));
+            state.insert(&row, now)
+        },
+    );
+    assert_unexpected(&store, written);
 }
 
 #[test]

@@ -12,6 +12,18 @@
 //!   stands in for it;
 //! - a closed connection is never used again.
 //!
+//! # Which faults pass by themselves
+//!
+//! A closed list of exact codes and kinds. A database error decides before any I/O error behind it. What is
+//! not listed halts the pump that meets it. When the store is opened nothing is sorted: the error is
+//! returned.
+//!
+//! | What becomes of it | Faults |
+//! |---|---|
+//! | Transient, the session goes on | `40001` `40P01` `55P03` `57014` |
+//! | Transient, a new session is opened | `08000` `08001` `08003` `08004` `08006`; `08007` `40003` (whether it was committed is unknown); `57P01` `57P02` `57P03` `57P05`; `25P03` `25P04`; `25006` (a standby after a failover); `53000` `53100` `53200` `53300` `53400` (refused and rolled back as a whole). Without a database error: the client says that the connection is closed, or an I/O error of kind `ConnectionRefused` `ConnectionReset` `ConnectionAborted` `BrokenPipe` `NotConnected` `UnexpectedEof` `TimedOut` `HostUnreachable` `NetworkUnreachable` `NetworkDown` `AddrNotAvailable`; while connecting also a socket that is missing and a name that does not resolve |
+//! | Halts | everything else, and so what only looks transient: `58000` `58030`, `55000` `55006`, `57P04`, `3D000`, `28000` `28P01` `42501`, `25P01` `25P02`, `0A000`, `08P01`, `26000` `42P05` (the second time; if nothing had run, the session is first opened anew), `XX000` `XX001` `XX002`, all of classes 22 and 23; I/O errors of kind `InvalidData` `PermissionDenied` `OutOfMemory` `Other` |
+//!
 //! Inside this folder the client's crate is `::postgres`.
 
 mod builder;

@@ -204,14 +204,100 @@ mod tests {
         classify(&StoreError::from(error), Some(&Classifier))
     }
 
+    /// Every result code of the engine, the extended ones after their primary code.
+    const CODES: &str = "
+        OK=0 OK_LOAD_PERMANENTLY=256 OK_SYMLINK=512 ERROR=1 ERROR_MISSING_COLLSEQ=257
+        ERROR_RETRY=513 ERROR_SNAPSHOT=769 ERROR_RESERVESIZE=1025 ERROR_KEY=1281 ERROR_UNABLE=1537
+        INTERNAL=2 PERM=3 ABORT=4 ABORT_ROLLBACK=516 BUSY=5 BUSY_RECOVERY=261 BUSY_SNAPSHOT=517
+        BUSY_TIMEOUT=773 LOCKED=6 LOCKED_SHAREDCACHE=262 LOCKED_VTAB=518 NOMEM=7 READONLY=8
+        READONLY_RECOVERY=264 READONLY_CANTLOCK=520 READONLY_ROLLBACK=776 READONLY_DBMOVED=1032
+        READONLY_CANTINIT=1288 READONLY_DIRECTORY=1544 INTERRUPT=9 IOERR=10 IOERR_READ=266
+        IOERR_SHORT_READ=522 IOERR_WRITE=778 IOERR_FSYNC=1034 IOERR_DIR_FSYNC=1290
+        IOERR_TRUNCATE=1546 IOERR_FSTAT=1802 IOERR_UNLOCK=2058 IOERR_RDLOCK=2314 IOERR_DELETE=2570
+        IOERR_BLOCKED=2826 IOERR_NOMEM=3082 IOERR_ACCESS=3338 IOERR_CHECKRESERVEDLOCK=3594
+        IOERR_LOCK=3850 IOERR_CLOSE=4106 IOERR_DIR_CLOSE=4362 IOERR_SHMOPEN=4618
+        IOERR_SHMSIZE=4874 IOERR_SHMLOCK=5130 IOERR_SHMMAP=5386 IOERR_SEEK=5642
+        IOERR_DELETE_NOENT=5898 IOERR_MMAP=6154 IOERR_GETTEMPPATH=6410 IOERR_CONVPATH=6666
+        IOERR_VNODE=6922 IOERR_AUTH=7178 IOERR_BEGIN_ATOMIC=7434 IOERR_COMMIT_ATOMIC=7690
+        IOERR_ROLLBACK_ATOMIC=7946 IOERR_DATA=8202 IOERR_CORRUPTFS=8458 IOERR_IN_PAGE=8714
+        IOERR_BADKEY=8970 IOERR_CODEC=9226 CORRUPT=11 CORRUPT_VTAB=267 CORRUPT_SEQUENCE=523
+        CORRUPT_INDEX=779 NOTFOUND=12 FULL=13 CANTOPEN=14 CANTOPEN_NOTEMPDIR=270
+        CANTOPEN_ISDIR=526 CANTOPEN_FULLPATH=782 CANTOPEN_CONVPATH=1038 CANTOPEN_DIRTYWAL=1294
+        CANTOPEN_SYMLINK=1550 PROTOCOL=15 EMPTY=16 SCHEMA=17 TOOBIG=18 CONSTRAINT=19
+        CONSTRAINT_CHECK=275 CONSTRAINT_COMMITHOOK=531 CONSTRAINT_FOREIGNKEY=787
+        CONSTRAINT_FUNCTION=1043 CONSTRAINT_NOTNULL=1299 CONSTRAINT_PRIMARYKEY=1555
+        CONSTRAINT_TRIGGER=1811 CONSTRAINT_UNIQUE=2067 CONSTRAINT_VTAB=2323 CONSTRAINT_ROWID=2579
+        CONSTRAINT_PINNED=2835 CONSTRAINT_DATATYPE=3091 MISMATCH=20 MISUSE=21 NOLFS=22 AUTH=23
+        AUTH_USER=279 FORMAT=24 RANGE=25 NOTADB=26 NOTICE=27 NOTICE_RECOVER_WAL=283
+        NOTICE_RECOVER_ROLLBACK=539 NOTICE_RBU=795 WARNING=28 WARNING_AUTOINDEX=284 ROW=100
+        DONE=101
+    ";
+    /// What passes by itself.
+    const TRANSIENT: &str = "BUSY BUSY_RECOVERY BUSY_SNAPSHOT BUSY_TIMEOUT \
+        LOCKED LOCKED_SHAREDCACHE LOCKED_VTAB FULL";
+
+    fn codes() -> impl Iterator<Item = (&'static str, i32)> {
+        CODES.split_ascii_whitespace().map(|word| {
+            let (name, code) = word.split_once('=').unwrap();
+            (name, code.parse().unwrap())
+        })
+    }
+
     #[test]
-    fn only_locks_and_a_full_disk_pass_by_themselves() {
-        for code in [5, 261, 517, 773, 6, 262, 518, 13] {
-            assert_eq!(class_of(code), FaultClass::Transient, "{code}");
+    fn every_result_code_is_of_the_class_that_the_closed_list_gives_it() {
+        let mut wrong = String::new();
+        for (name, code) in codes() {
+            let expected = match TRANSIENT.split_ascii_whitespace().any(|listed| listed == name) {
+                true => FaultClass::Transient,
+                false => FaultClass::Fatal,
+            };
+            let found = class_of(code);
+            if expected != found {
+                wrong.push_str(&format!("\n{name:24}{code:<8}{expected:<12?}{found:?}"));
+            }
         }
-        for code in [1, 3, 4, 7, 8, 1032, 9, 10, 266, 778, 11, 14, 15, 17, 18, 19, 21, 23, 26, 99] {
-            assert_eq!(class_of(code), FaultClass::Fatal, "{code}");
+        assert!(wrong.is_empty(), "\n{:24}{:8}{:12}found{wrong}", "fault", "code", "expected");
+        assert_eq!(codes().filter(|(_, code)| class_of(*code) == FaultClass::Transient).count(), 8);
+    }
+
+    #[test]
+    fn a_code_that_a_later_engine_adds_goes_with_its_primary_code() {
+        for code in 0..=0xffff {
+            let expected = match code & 0xff {
+                5 | 6 | 13 => FaultClass::Transient,
+                _ => FaultClass::Fatal,
+            };
+            assert_eq!(class_of(code), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn the_numbers_walked_are_the_engines_own() {
+        let walked = |name| codes().find(|(found, _)| *found == name).map(|(_, code)| code);
+        for (name, code) in [
+            ("BUSY_SNAPSHOT", ffi::SQLITE_BUSY_SNAPSHOT),
+            ("LOCKED_SHAREDCACHE", ffi::SQLITE_LOCKED_SHAREDCACHE),
+            ("FULL", ffi::SQLITE_FULL),
+            ("IOERR_SHMOPEN", ffi::SQLITE_IOERR_SHMOPEN),
+            ("CANTOPEN_SYMLINK", ffi::SQLITE_CANTOPEN_SYMLINK),
+            ("CORRUPT_INDEX", ffi::SQLITE_CORRUPT_INDEX),
+            ("READONLY_DIRECTORY", ffi::SQLITE_READONLY_DIRECTORY),
+            ("CONSTRAINT_DATATYPE", ffi::SQLITE_CONSTRAINT_DATATYPE),
+            ("PROTOCOL", ffi::SQLITE_PROTOCOL),
+            ("NOTADB", ffi::SQLITE_NOTADB),
+        ] {
+            assert_eq!(walked(name), Some(code), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_documentation_holds_the_closed_list() {
+        let mut lines = include_str!("mod.rs").lines();
+        let row = lines.find(|line| line.starts_with("//! | Transient")).unwrap();
+        let quoted: Vec<_> = row.split('`').skip(1).step_by(2).collect();
+        let listed: Vec<_> =
+            TRANSIENT.split_ascii_whitespace().map(|name| format!("SQLITE_{name}")).collect();
+        assert_eq!(quoted, listed);
     }
 
     #[test]

@@ -13,6 +13,17 @@
 //!
 //! What the engine lacks, it lacks: one writer at a time, whatever the number of processes. A batch
 //! costs one commit; at `synchronous = FULL` a commit costs one fsync.
+//!
+//! # Which faults pass by themselves
+//!
+//! A closed list of result codes; an extended code goes with its primary one. What is not listed, the
+//! unknown included, halts the pump that meets it. When the store is opened nothing is sorted: the error
+//! is returned, except that a file which others hold is waited for.
+//!
+//! | What becomes of it | Faults |
+//! |---|---|
+//! | Transient, the session goes on | `SQLITE_BUSY` `SQLITE_BUSY_RECOVERY` `SQLITE_BUSY_SNAPSHOT` `SQLITE_BUSY_TIMEOUT`, `SQLITE_LOCKED` `SQLITE_LOCKED_SHAREDCACHE` `SQLITE_LOCKED_VTAB` (somebody else holds a lock), `SQLITE_FULL` (no room; rolled back as a whole) |
+//! | Halts | everything else, and so what only looks transient: `SQLITE_READONLY`, `SQLITE_IOERR`, `SQLITE_CORRUPT`, `SQLITE_CANTOPEN`, `SQLITE_PROTOCOL`, `SQLITE_MISUSE`, `SQLITE_NOTADB`, `SQLITE_NOMEM`, `SQLITE_INTERRUPT`, `SQLITE_SCHEMA`, all of `SQLITE_CONSTRAINT`; each [`SqliteFault`] |
 
 mod batch;
 mod builder;

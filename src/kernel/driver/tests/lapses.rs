@@ -39,6 +39,16 @@ fn a_dead_lease_is_settled_in_the_reapers_mode_against_its_own_holder() {
 }
 
 #[test]
+fn a_dead_lease_that_is_to_be_settled_is_not_renewed() {
+    let (mut scene, runs) = Scene::running(1, 1);
+    found(&mut scene, vec![lapsed(500, 0)]);
+    let rows = scene.expect_report();
+    scene.report_failed(rows, true);
+    scene.heartbeat();
+    assert_eq!(scene.expect_renew(), [runs[0].lease]);
+}
+
+#[test]
 fn a_lapse_is_a_failure_and_the_last_one_dead_letters() {
     let (mut scene, _) = Scene::running(1, 1);
     found(&mut scene, vec![lapsed(500, 1), lapsed(501, 2)]);

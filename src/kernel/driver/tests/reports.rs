@@ -134,6 +134,18 @@ fn outcomes_kept_through_an_outage_are_renewed_like_running_work() {
 }
 
 #[test]
+fn what_a_failed_report_held_goes_before_what_was_decided_later() {
+    let (mut scene, runs) = Scene::running(2, 2);
+    scene.finish_ok(&runs[0]);
+    let (rows, _) = scene.expect_exchange();
+    scene.finish_ok(&runs[1]);
+    scene.report_failed(rows, true);
+    scene.tell(Event::ClaimFailed { in_doubt: false });
+    scene.tick_poll();
+    assert_eq!(jobs(&scene.expect_report()), [runs[0].lease.job, runs[1].lease.job]);
+}
+
+#[test]
 fn settlement_is_told_after_the_store_said_applied() {
     let (mut scene, runs) = Scene::running(1, 1);
     scene.fail(&runs[0]);

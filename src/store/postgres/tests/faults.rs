@@ -2,42 +2,7 @@
 
 use super::*;
 use crate::store::postgres::fault::{connect_fault, fault};
-use crate::store::{FaultClass, StoreError, classify};
-
-/// An error with this code, as the server raises it.
-fn raised(client: &mut ::postgres::Client, code: &str) -> StoreError {
-    let text = format!("DO $$ BEGIN RAISE EXCEPTION 'made' USING ERRCODE = '{code}'; END $$");
-    fault(client.batch_execute(&text).unwrap_err())
-}
-
-#[test]
-fn the_closed_list_of_codes_is_kept_to_the_letter() {
-    let mut client = raw();
-    let keeps = ["40001", "40P01", "55P03", "57014"];
-    let loses = [
-        "08000", "08001", "08003", "08004", "08006", "08007", "40003", "57P01", "57P02", "57P03",
-        "57P05", "25P03", "25P04", "25006", "53000", "53100", "53200", "53300", "53400",
-    ];
-    let halts = [
-        "58000", "58030", "55000", "55006", "57P04", "3D000", "28000", "28P01", "42501", "25P01",
-        "25P02", "0A000", "26000", "42P05", "XX000", "XX001", "XX002", "22021", "22P05", "23505",
-        "23514", "08P01", "40002", "42P01", "BW001", "BW002", "57000", "08P02",
-    ];
-    let mut sorted = |code: &str| {
-        let error = raised(&mut client, code);
-        assert_eq!(error.code(), Some(code));
-        (classify(&error, None) == FaultClass::Transient, error.session_lost())
-    };
-    for code in keeps {
-        assert_eq!(sorted(code), (true, false), "{code}");
-    }
-    for code in loses {
-        assert_eq!(sorted(code), (true, true), "{code}");
-    }
-    for code in halts {
-        assert_eq!(sorted(code), (false, false), "{code}");
-    }
-}
+use crate::store::{FaultClass, classify};
 
 #[test]
 fn a_fault_says_what_the_server_said_and_nothing_of_a_row() {

@@ -1,6 +1,7 @@
 //! Tests against a real server. Each makes a schema (or a database) of its own there.
 
 mod claim;
+mod codes;
 mod enqueue;
 mod faults;
 mod lease;

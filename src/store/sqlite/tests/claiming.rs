@@ -1,4 +1,5 @@
 use super::*;
+use crate::invariant::InvariantTrigger;
 use crate::store::{Body, Due};
 use rusqlite::TransactionBehavior;
 
@@ -170,4 +171,47 @@ fn each_job_goes_to_one_of_many_claimers() {
     let mut expected: Vec<_> = rows.iter().map(|row| row.id).collect();
     expected.sort();
     assert_eq!(taken, expected);
+}
+
+/// What a claim of one job from the queue `default` is told.
+fn claim_trigger(bench: &mut Bench) -> Option<InvariantTrigger> {
+    let plan = [QueueQuota { queue: "default".to_owned(), quota: 1 }];
+    let accepts = [Accepts { wire_name: "job".to_owned(), version_max: 1 }];
+    let claim = Claim::new(bench.worker, 1, &plan, &accepts, LEASE);
+    bench.session.claim(&claim).expect_err("a violation").trigger()
+}
+
+#[test]
+fn a_long_payload_that_is_gone_is_a_violation_and_takes_nothing() {
+    let mut bench = Bench::new();
+    let mut row = job();
+    row.payload = Body::new(vec![b' '; 64 * 1024]);
+    let id = bench.enqueue(row);
+    assert_eq!(bench.host().execute("DELETE FROM backwave_payloads", []), Ok(1));
+    assert_eq!(claim_trigger(&mut bench), Some(InvariantTrigger::GuaranteedRowAbsent));
+    assert_eq!(bench.state(id), JobState::Scheduled);
+}
+
+#[test]
+fn an_ended_job_that_an_index_still_names_as_waiting_is_a_violation_and_stays_as_it_is() {
+    let mut bench = Bench::new();
+    let id = bench.enqueue(job());
+    // Each with a connection of its own, which reads the schema anew.
+    let by_hand = |sql: &str| {
+        let sql = format!("PRAGMA writable_schema = ON; {sql}");
+        bench.host().execute_batch(&sql).expect("done by hand");
+    };
+    let named = "name = 'backwave_jobs_due'";
+    by_hand(&format!(
+        "CREATE TABLE kept AS SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema WHERE {named}; \
+         DELETE FROM sqlite_schema WHERE {named}"
+    ));
+    by_hand("UPDATE backwave_jobs SET state = 6, finished_at = 1");
+    by_hand(
+        "INSERT INTO sqlite_schema (type, name, tbl_name, rootpage, sql) \
+         SELECT type, name, tbl_name, rootpage, sql FROM kept; DROP TABLE kept",
+    );
+    bench.session = bench.store.open_session().expect("a session");
+    assert_eq!(claim_trigger(&mut bench), Some(InvariantTrigger::ClaimedRowNotEligible));
+    assert_eq!(bench.state(id), JobState::Cancelled);
 }

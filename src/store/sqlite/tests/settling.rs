@@ -1,6 +1,6 @@
 use super::*;
 use crate::invariant::InvariantTrigger;
-use crate::store::{Body, CancelAnswer, Mode, RequeueAnswer, RowReport, StaleReason};
+use crate::store::{Body, CancelAnswer, LeaseRef, Mode, RequeueAnswer, RowReport, StaleReason};
 
 fn report(bench: &mut Bench, row: &OutcomeRow) -> RowReport {
     let answer = bench.session.report(std::slice::from_ref(row)).expect("no fault");
@@ -207,6 +207,10 @@ fn an_exchange_is_one_transaction() {
 fn a_write_that_touches_other_rows_than_it_locked_is_a_violation_and_undone() {
     let mut bench = Bench::new();
     let job = claimed(&mut bench);
+    let failed = claimed(&mut bench);
+    let row = bench.outcome(&failed, Outcome::DeadLettered);
+    bench.session.report(&[row]).expect("no fault");
+    let waiting = bench.enqueue(job_in("elsewhere"));
     bench
         .host()
         .execute_batch(
@@ -214,9 +218,28 @@ fn a_write_that_touches_other_rows_than_it_locked_is_a_violation_and_undone() {
         )
         .expect("a trigger");
     let row = bench.outcome(&job, Outcome::Succeeded);
-    let error = bench.session.report(&[row]).expect_err("no row was touched");
-    assert_eq!(error.trigger(), Some(InvariantTrigger::UnexpectedAffectedRowCount));
+    let (worker, lease) = (bench.worker, [LeaseRef { job: job.id, attempt: job.attempt }]);
+    let plan = [QueueQuota { queue: "elsewhere".to_owned(), quota: 1 }];
+    let accepts = [Accepts { wire_name: "job".to_owned(), version_max: 1 }];
+    let claim = Claim::new(worker, 1, &plan, &accepts, LEASE);
+    let session = &mut bench.session;
+    let told = [
+        ("a report", session.report(&[row]).map(drop)),
+        ("a renewal", session.renew(worker, &lease, LEASE).map(drop)),
+        ("a hand-back", session.hand_back(worker, &lease).map(drop)),
+        ("a cancel request", session.request_cancel(job.id).map(drop)),
+        ("a cancellation", session.request_cancel(waiting).map(drop)),
+        ("a requeue", session.requeue(failed.id).map(drop)),
+        ("a claim", session.claim(&claim).map(drop)),
+    ];
+    for (what, answer) in told {
+        let error = answer.expect_err(what);
+        assert_eq!(error.trigger(), Some(InvariantTrigger::UnexpectedAffectedRowCount), "{what}");
+        assert!(error.to_string().contains(&format!("{what} touched 0 rows")), "{error}");
+    }
     assert_eq!(bench.state(job.id), JobState::Leased);
+    assert_eq!(bench.state(failed.id), JobState::DeadLettered);
+    assert_eq!(bench.state(waiting), JobState::Scheduled);
 }
 
 #[test]
