@@ -159,7 +159,10 @@ fn refused_outcome(world: &World, name: &str) {
 /// A handler that hears neither its time limit nor a stop.
 fn deaf_handler(world: &World, name: &str) {
     let gate = Gate::new();
-    let handler = |gate: &Gate, _: &JobContext, _: Task| Ok(gate.pass("begun"));
+    let handler = |gate: &Gate, _: &JobContext, _: Task| -> JobResult {
+        gate.pass("begun");
+        Ok(())
+    };
     let registry = Registry::new().handle_with(&gate.clone().into(), handler);
     let options = quick(name).patience(Duration::from_millis(20));
     let group = world.spawn(registry, options.shutdown_budget(Duration::from_millis(40)));

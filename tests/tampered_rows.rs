@@ -90,7 +90,10 @@ impl Running {
                 self.bystander.say(format!("{told:?}"));
                 Ok(())
             }
-            "victim" if ctx.attempt() == 1 => Ok(self.victim.pass("begun")),
+            "victim" if ctx.attempt() == 1 => {
+                self.victim.pass("begun");
+                Ok(())
+            }
             "gives way" if ctx.attempt() == 1 => {
                 self.stopping.say("begun");
                 ctx.stopping().recv_timeout(PATIENCE).expect_err("it only disconnects");
