@@ -9,9 +9,8 @@ use backwave::invariant::{self, InvariantAction, InvariantTrigger, InvariantViol
 use backwave::store::{JobRow, RowReport, StaleReason, StoreError};
 use backwave::testing::{Intercept, StoreCall};
 use backwave::{
-    CancelReason, Client, DegradedCause, DispatchPolicy, EnqueueError, Error, Group, GroupOptions,
-    HaltState, HealthStatus, JobContext, JobError, JobId, JobResult, JobState, NewJob, Registry,
-    SpawnError, Stopped, spawn_group,
+    CancelReason, Client, DegradedCause, EnqueueError, Error, HealthStatus, JobContext, JobError,
+    JobId, JobResult, JobState, NewJob, Registry, SpawnError, Stopped, spawn_group,
 };
 use log::Level;
 use std::fmt;
@@ -22,7 +21,7 @@ use std::time::Duration;
 use support::gate::Gate;
 use support::log as lines;
 use support::scene::Scene;
-use support::world::{PATIENCE, Task, World, eventually, facts, memory, quick, task};
+use support::world::{PATIENCE, Task, eventually, facts, memory, quick, task};
 
 fn finish(_: &JobContext, _: Task) -> JobResult {
     Ok(())

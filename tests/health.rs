@@ -201,11 +201,10 @@ fn an_outcome_whose_answer_is_lost_is_applied_once() {
 
 #[test]
 fn a_claim_that_hands_out_a_wire_name_or_a_version_nobody_accepted_halts_its_group() {
-    let lies: [(&str, fn(&mut ClaimedJob)); 2] = [
-        ("a stranger's name", |job| job.wire_name = "a stranger's".to_owned()),
-        ("a newer version", |job| job.version += 1),
-    ];
-    for (name, lie) in lies {
+    type Lie = fn(&mut ClaimedJob);
+    let stranger: Lie = |job| job.wire_name = "a stranger's".to_owned();
+    let newer: Lie = |job| job.version += 1;
+    for (name, lie) in [("a stranger's name", stranger), ("a newer version", newer)] {
         let scene = Scene::new();
         scene.store.on_claim(move |session, claim| {
             let mut claimed = session.claim(claim)?;
