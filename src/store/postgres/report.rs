@@ -194,3 +194,22 @@ fn unpack_report(verdict: i16, state: Option<i16>) -> Result<RowReport, StoreErr
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_a_state_that_is_none_is_a_violation() {
+        // The function refuses such a row before; the state of its answer is not trusted all the same.
+        for state in [None, Some(-1), Some(7)] {
+            for verdict in [0, 1] {
+                let trigger = unpack_report(verdict, state).unwrap_err().trigger();
+                assert_eq!(trigger, Some(InvariantTrigger::UndefinedEnumValueStored), "{state:?}");
+            }
+            assert_eq!(unpack_report(5, state).unwrap(), RowReport::Stale(StaleReason::Gone));
+        }
+        let error = unpack_report(7, Some(3)).unwrap_err();
+        assert!(error.downcast_ref::<Malformed>().is_some(), "{error:?}");
+    }
+}
