@@ -4,6 +4,7 @@ use super::PostgresStore;
 use super::claim::bounded_us;
 use super::fault::fault;
 use super::session::{Call, Params, PostgresSession, one};
+use super::types::Private;
 use crate::store::{Due, EnqueueAnswer, JobRow, StoreError, check_rows};
 use crate::{JobId, Timestamp};
 use ::postgres::types::{ToSql, Type};
@@ -71,7 +72,7 @@ struct EnqueueColumns<'a> {
     wire_names: Vec<&'a str>,
     versions: Vec<i32>,
     queues: Vec<&'a str>,
-    payloads: Vec<&'a [u8]>,
+    payloads: Vec<Private<'a>>,
     dues: Vec<Option<Timestamp>>,
     delays_us: Vec<Option<i64>>,
     retries: Vec<Option<String>>,
@@ -93,7 +94,7 @@ impl<'a> EnqueueColumns<'a> {
                 .map(|row| i32::try_from(row.version).unwrap_or(i32::MAX))
                 .collect(),
             queues: sorted.iter().map(|row| row.queue.as_str()).collect(),
-            payloads: sorted.iter().map(|row| row.payload.as_bytes()).collect(),
+            payloads: sorted.iter().map(|row| Private(row.payload.as_bytes())).collect(),
             dues: sorted
                 .iter()
                 .map(|row| if let Due::At(time) = row.due { Some(time) } else { None })

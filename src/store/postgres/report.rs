@@ -3,6 +3,7 @@
 use super::claim::{self, ClaimColumns, bounded_us};
 use super::fault::fault;
 use super::session::{Batch, Call, Malformed, Params, PostgresSession, one};
+use super::types::Private;
 use crate::invariant::{InvariantTrigger, halt};
 use crate::kernel::state::JobState;
 use crate::kernel::text::clean;
@@ -113,7 +114,7 @@ struct ReportColumns<'a> {
     states: Vec<i16>,
     failed: Vec<bool>,
     delays_us: Vec<Option<i64>>,
-    outputs: Vec<Option<&'a [u8]>>,
+    outputs: Vec<Option<Private<'a>>>,
     details: Vec<Option<String>>,
 }
 
@@ -132,7 +133,7 @@ impl<'a> ReportColumns<'a> {
             delays_us: rows.iter().map(|row| row.outcome.delay().map(bounded_us)).collect(),
             outputs: rows
                 .iter()
-                .map(|row| row.output.as_ref().map(|body| body.as_bytes()))
+                .map(|row| row.output.as_ref().map(|body| Private(body.as_bytes())))
                 .collect(),
             // Cleaned already; but one NUL that slipped through would fail the whole batch for ever.
             details: rows.iter().map(detail).collect(),
@@ -192,4 +193,23 @@ fn unpack_report(verdict: i16, state: Option<i16>) -> Result<RowReport, StoreErr
             return Err(StoreError::new(Malformed(message)));
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_a_state_that_is_none_is_a_violation() {
+        // The function refuses such a row before; the state of its answer is not trusted all the same.
+        for state in [None, Some(-1), Some(7)] {
+            for verdict in [0, 1] {
+                let trigger = unpack_report(verdict, state).unwrap_err().trigger();
+                assert_eq!(trigger, Some(InvariantTrigger::UndefinedEnumValueStored), "{state:?}");
+            }
+            assert_eq!(unpack_report(5, state).unwrap(), RowReport::Stale(StaleReason::Gone));
+        }
+        let error = unpack_report(7, Some(3)).unwrap_err();
+        assert!(error.downcast_ref::<Malformed>().is_some(), "{error:?}");
+    }
 }

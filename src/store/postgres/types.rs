@@ -5,6 +5,7 @@ use crate::{JobId, Timestamp, WorkerId};
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 use std::error::Error;
+use std::fmt;
 
 type BoxError = Box<dyn Error + Sync + Send>;
 
@@ -34,6 +35,26 @@ macro_rules! as_uuid {
 
 as_uuid!(JobId);
 as_uuid!(WorkerId);
+
+/// Bytes of the user's. The client logs the parameters of a statement at debug level by their `Debug`,
+/// which for these tells the length only.
+#[derive(Clone, Copy)]
+pub(super) struct Private<'a>(pub(super) &'a [u8]);
+
+impl fmt::Debug for Private<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl ToSql for Private<'_> {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
+        self.0.to_sql(ty, out)
+    }
+
+    accepts!(BYTEA);
+    to_sql_checked!();
+}
 
 impl ToSql for Timestamp {
     fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {

@@ -366,8 +366,9 @@ pub(super) const WALK: &str = "SELECT wire_name, version, due_at, id, seq, state
 pub(super) const LOOK_AHEAD: &str = "SELECT wire_name, version, due_at FROM main.backwave_jobs \
           WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id";
 
-/// Makes rows leased, and says what it wrote.
+/// Makes rows leased, and says what it wrote. `+state` asks the row itself: where a statement walks a partial
+/// index, the engine may take the state for what the index says, and so a damaged index for the truth.
 pub(super) const LEASE: &str = "UPDATE main.backwave_jobs \
             SET state = 2, owner = ?2, expiry = ?3, attempt = attempt + 1 \
-          WHERE seq IN (SELECT value FROM json_each(?1)) \
+          WHERE seq IN (SELECT value FROM json_each(?1)) AND +state = 0 \
          RETURNING seq, attempt, state, owner, expiry";

@@ -227,6 +227,9 @@ fn a_stored_state_that_is_none_halts_and_leaves_everything_as_it_was() {
 #[test]
 fn a_write_that_touches_another_number_of_rows_halts_and_is_rolled_back() {
     let (place, mut session, me, job) = claimed();
+    add(session.as_mut(), &[row("q", -1)]);
+    let held = take(session.as_mut(), me, "q", 1).jobs.remove(0);
+    session.report(&[outcome(&held, me, Outcome::DeadLettered)]).unwrap();
     let text = format!(
         "CREATE FUNCTION \"{0}\".lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
          CREATE TRIGGER lose BEFORE UPDATE ON \"{0}\".jobs FOR EACH ROW EXECUTE FUNCTION \"{0}\".lose()",
@@ -239,6 +242,7 @@ fn a_write_that_touches_another_number_of_rows_halts_and_is_rolled_back() {
     assert_eq!(session.renew(me, &[lease_of(&job)], LEASE).unwrap_err().trigger(), trigger);
     assert_eq!(session.hand_back(me, &[lease_of(&job)]).unwrap_err().trigger(), trigger);
     assert_eq!(session.request_cancel(job.id).unwrap_err().trigger(), trigger);
+    assert_eq!(session.requeue(held.id).unwrap_err().trigger(), trigger);
     add(session.as_mut(), &[row("q", -1)]);
     let (plan, accepts) = (plan(&[("q", 9)]), accepts("work", 1));
     let claim = Claim::new(me, 9, &plan, &accepts, LEASE);
