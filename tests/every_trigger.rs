@@ -38,7 +38,10 @@ const DRIVEN: &[(&str, &[(&str, &str)])] = &[
     (
         "ClaimedRowNotEligible",
         &[
-            ("fail_stop.rs", "a_claim_that_hands_out_what_its_own_predicate_excludes_halts"),
+            (
+                "fail_stop.rs",
+                "a_claim_that_hands_out_what_its_own_predicate_excludes_or_no_handler_is_for_halts",
+            ),
             ("tampered_rows.rs", "a_claimed_row_that_the_database_renames_halts"),
         ],
     ),

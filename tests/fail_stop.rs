@@ -370,7 +370,10 @@ fn a_claim_that_hands_out_what_its_own_predicate_excludes_or_no_handler_is_for_h
     let group = scene.spawn(registry());
     scene.world.enqueue(task("one"));
     let halt = scene.halted(&group, Some(InvariantTrigger::ClaimedRowNotEligible));
-    assert!(halt.message.ends_with("a wire name that no handler is for"), "{halt}");
+    assert!(
+        halt.message.ends_with("a wire name or payload version that no handler is for"),
+        "{halt}"
+    );
 }
 
 #[test]
