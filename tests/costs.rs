@@ -105,22 +105,34 @@ mod postgres {
         u64::try_from(database.commits() - before).expect("counted upwards")
     }
 
+    /// The fewest of several tries: the server's own cleaner commits in the database, too, when it comes by.
+    fn fewest_commits(
+        database: &mut Database,
+        store: &Counted<PostgresStore>,
+        batch: u32,
+        cycles: u64,
+    ) -> u64 {
+        let tries = (0..3).map(|_| {
+            fill(store.open_session().expect("the server answers").as_mut(), batch, cycles);
+            let calls = store.calls().cycles();
+            let commits =
+                commits_of(database, store, |session| Work::new(batch).run(session, cycles));
+            // Beyond the claim before the first and the report after the last.
+            assert_eq!(store.calls().cycles() - calls - 2, cycles, "calls");
+            commits
+        });
+        tries.min().expect("there were some")
+    }
+
     #[test]
     fn a_cycle_is_one_call_of_postgres_and_at_most_two_commits_whatever_its_batch() {
         for batch in BATCHES {
             let mut database = Database::create();
             let store = PostgresStore::builder(database.config()).open().expect("it answers");
             let store = Counted::new(store);
-            fill(store.open_session().expect("the server answers").as_mut(), batch, 0);
-            let idle =
-                commits_of(&mut database, &store, |session| Work::new(batch).run(session, 0));
-            fill(store.open_session().expect("the server answers").as_mut(), batch, CYCLES);
-            let calls = store.calls().cycles();
-            let busy =
-                commits_of(&mut database, &store, |session| Work::new(batch).run(session, CYCLES));
-            // Beyond the claim before the first and the report after the last.
-            assert_eq!(store.calls().cycles() - calls - 2, CYCLES, "calls");
-            // A first exchange is prepared, too, and a cleaner may come by: within the bound.
+            let idle = fewest_commits(&mut database, &store, batch, 0);
+            let busy = fewest_commits(&mut database, &store, batch, CYCLES);
+            // A first exchange is prepared, too: within the bound.
             let commits = busy - idle;
             assert!(commits >= CYCLES, "batch {batch}: only {commits} commits were seen");
             assert!(commits <= 2 * CYCLES, "batch {batch}: {commits} commits in {CYCLES} cycles");

@@ -129,8 +129,9 @@ fn halts(dialect: Dialect, name: &str, deed: &Deed) {
     // Nothing of what ran has been recorded, and nothing is after the halt.
     let asked = scene.asked();
     assert_eq!(facts(&scene.world.job(bystander)), (JobState::Leased, 1, 0), "{name}");
-    let _heir = scene.world.spawn(running.registry(), quick(&format!("{name}, heir")));
+    // Before there is an heir, whose own lease would lapse with the others.
     scene.world.clock.skip(Duration::from_secs(6));
+    let _heir = scene.world.spawn(running.registry(), quick(&format!("{name}, heir")));
     assert_eq!(facts(&scene.world.ended(bystander)), (JobState::Succeeded, 2, 1), "{name}");
     assert_eq!(facts(&scene.world.ended(victim)), deed.inherited, "{name}");
     assert_eq!(scene.asked(), asked, "{name}: a halted group asks for nothing");
@@ -199,6 +200,8 @@ fn left_behind(scene: &Scene, name: &str) -> JobId {
     let group = backwave::spawn_group(store.clone(), registry, options, health).expect("it starts");
     let id = scene.world.enqueue(task("left behind"));
     assert_eq!(gate.heard(), "begun");
+    // This halt has no trigger, and some test counts those.
+    let _alone = alone_with(None);
     store.on_every_call(|_| Err(backwave::store::StoreError::new(std::fmt::Error)));
     group.wait();
     id
@@ -261,8 +264,8 @@ fn version_row_gone(dialect: Dialect, name: &str) {
     let _alone = alone_with(trigger);
     let (world, hand) = dialect.world();
     let scene = Scene::on(world, name);
-    // The client and the sibling have their sessions by now.
-    scene.world.enqueue(task("first").queue("sibling"));
+    // The client and the sibling have their sessions once this is done.
+    scene.surroundings_beside_a_live_group();
     hand.run("CREATE TABLE {kept} AS SELECT version, min_reader FROM {versions}");
     hand.run("DELETE FROM {versions}");
     let before = counted(trigger);

@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 /// A group on a store that a test makes lie, and its honest surroundings.
 pub struct Scene {
+    /// First, and so dropped first: it would halt for want of the database that goes with the world.
+    sibling: Group,
     pub world: World,
     pub store: Intercept,
-    sibling: Group,
     pub name: String,
 }
 
