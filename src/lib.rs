@@ -52,6 +52,7 @@ pub use job::{Job, JobResult, Payload};
 pub use job_error::{JobError, JobResultExt};
 pub use kernel::dispatch::DispatchPolicy;
 pub use kernel::driver::Prefetch;
+pub use kernel::latch::ParentRule;
 pub use kernel::retry::RetryPolicy;
 pub use kernel::state::{JobState, ParseJobStateError};
 pub use kernel::text::NameFault;
@@ -63,6 +64,7 @@ pub use store::memory::MemoryStore;
 pub use store::postgres::{PostgresBuilder, PostgresOpenError, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{SqliteFault, SqliteStore, SqliteStoreBuilder, Synchronous};
+pub use store::{HistoryPolicy, Retention};
 pub use time::{ParseTimestampError, Timestamp};
 
 pub use crossbeam_channel;

@@ -49,7 +49,8 @@ impl Operator {
     /// [`Error::NotFound`]; [`Error::IllegalState`] where it has ended already; or a fault, after which
     /// the request may stand or not: asking again is harmless.
     pub fn cancel(&self, id: JobId) -> Result<CancelOutcome, Error> {
-        let called = self.client.call(move |session| session.request_cancel(id))?;
+        let actor = self.actor.clone();
+        let called = self.client.call(move |session| session.request_cancel(&actor, id))?;
         match called.answer {
             CancelAnswer::Cancelled => Ok(CancelOutcome::Cancelled),
             // Our own doing, by a try whose answer was lost.
@@ -68,8 +69,9 @@ impl Operator {
     /// [`Error::NotFound`]; [`Error::IllegalState`] where no requeue leads out of its state; or a fault,
     /// after which it may be requeued or not: asking again is harmless.
     pub fn requeue(&self, id: JobId) -> Result<(), Error> {
+        let actor = self.actor.clone();
         let called = self.client.call(move |session| {
-            let answer = session.requeue(id)?;
+            let answer = session.requeue(&actor, id)?;
             let is_requeued = answer == RequeueAnswer::Requeued;
             let record = if is_requeued { session.job(id).ok().flatten() } else { None };
             Ok((answer, record.map(|record| record.queue)))

@@ -4,7 +4,7 @@ mod support;
 
 use backwave::PostgresStore;
 use backwave::testing::VirtualClock;
-use backwave::testing::conformance::Fixture;
+use backwave::testing::conformance::{Fixture, StoreOptions};
 use support::postgres::{config, fresh_schema};
 
 fn fixture() -> Fixture {
@@ -12,7 +12,7 @@ fn fixture() -> Fixture {
     let schema = fresh_schema();
     let open = {
         let (clock, name) = (clock.clone(), schema.name().to_owned());
-        move || {
+        move |_options: &StoreOptions| {
             let store = PostgresStore::builder(config()).schema(&name).clock(clock.clone());
             store.open().expect("the server answers")
         }

@@ -2,7 +2,7 @@
 
 use backwave::SqliteStore;
 use backwave::testing::VirtualClock;
-use backwave::testing::conformance::Fixture;
+use backwave::testing::conformance::{Fixture, StoreOptions};
 
 fn fixture() -> Fixture {
     let clock = VirtualClock::new();
@@ -10,7 +10,9 @@ fn fixture() -> Fixture {
     let path = folder.path().join("jobs.db");
     let open = {
         let clock = clock.clone();
-        move || SqliteStore::builder(&path).clock(clock.clone()).open().expect("the file opens")
+        move |_options: &StoreOptions| {
+            SqliteStore::builder(&path).clock(clock.clone()).open().expect("the file opens")
+        }
     };
     Fixture::new(clock, open).keeping(folder)
 }

@@ -248,7 +248,7 @@ fn a_client_is_told_of_a_violation_once_and_nothing_is_tried_again() {
     store.on_enqueue(|_, _| Err(violation().into()));
     store.on_job(|_, _| panic_any(violation()));
     store.on_counts(|_| Err(violation().into()));
-    store.on_request_cancel(|_, _| Err(violation().into()));
+    store.on_request_cancel(|_, _, _| Err(violation().into()));
     let told = client.enqueue(task("lied to"));
     assert!(matches!(told, Err(EnqueueError::Invariant(v)) if Some(v.trigger()) == MADE));
     assert_eq!(store.calls(StoreCall::Enqueue), 1);

@@ -190,25 +190,7 @@ impl Jobs for FakeSession {
     }
 }
 
-impl Operations for FakeSession {
-    fn request_cancel(&mut self, job: JobId) -> Result<CancelAnswer, StoreError> {
-        self.act(|session| session.request_cancel(job))
-    }
-
-    fn requeue(&mut self, job: JobId) -> Result<RequeueAnswer, StoreError> {
-        self.act(|session| session.requeue(job))
-    }
-}
-
-impl Reads for FakeSession {
-    fn job(&mut self, job: JobId) -> Result<Option<JobRecord>, StoreError> {
-        self.act(|session| session.job(job))
-    }
-
-    fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
-        self.act(|session| session.counts())
-    }
-}
+crate::forward_session!(FakeSession, through act; Operations Upkeep Reads);
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Greet;

@@ -1,7 +1,7 @@
 //! The limits a store enforces, and the typed refusals that name them.
 
-use crate::Timestamp;
 use crate::kernel::text::NameFault;
+use crate::{JobId, Timestamp};
 
 /// Limits on what is stored. All in bytes unless they say otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Bounds {
     pub tag_bytes_max: usize,
     /// Tags of one job. Default 16 tags.
     pub tags_max: usize,
+    /// Parents of one job, each counted once. Default 16 parents.
+    pub parents_max: usize,
     /// An output. Default 64 KiB.
     pub output_bytes_max: usize,
     /// A failure detail; a longer one is cut on a character boundary. Default 8 KiB.
@@ -31,6 +33,7 @@ impl Default for Bounds {
             queue_bytes_max: 128,
             tag_bytes_max: 128,
             tags_max: 16,
+            parents_max: 16,
             output_bytes_max: 64 * 1024,
             failure_detail_bytes_max: 8 * 1024,
         }
@@ -80,6 +83,26 @@ pub enum Rejection {
         count: usize,
         /// The bound.
         limit: usize,
+    },
+    /// The job has more parents than the bound.
+    #[error("the job has {count} parents and the limit is {limit}")]
+    TooManyParents {
+        /// How many it has, each counted once.
+        count: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// There is no job of that id to depend on: neither in the store nor before it in the same call.
+    #[error("there is no job {parent} to depend on")]
+    UnknownParent {
+        /// The id.
+        parent: JobId,
+    },
+    /// The job names itself as its parent.
+    #[error("the job {id} depends on itself")]
+    OwnParent {
+        /// The id.
+        id: JobId,
     },
     /// The due time is later than any store can hold.
     #[error("the due time {due} is after {limit}, the latest that can be stored")]

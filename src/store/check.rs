@@ -3,6 +3,7 @@
 use super::{Bounds, Due, JobRow, Rejection};
 use crate::Timestamp;
 use crate::kernel::text::{NameFault, check_name};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The latest due time that is accepted; what lies between it and [`Timestamp::MAX`] leaves room for
@@ -43,6 +44,7 @@ fn check_row(row: &JobRow, bounds: &Bounds, now: Timestamp) -> Result<(), Reject
     for tag in &row.tags {
         named(tag, bounds.tag_bytes_max, |name, fault| Rejection::Tag { name, fault })?;
     }
+    check_parents(row, bounds)?;
     if row.version == 0 || row.version > VERSION_MAX {
         return Err(Rejection::Version { version: row.version, limit: VERSION_MAX });
     }
@@ -52,6 +54,18 @@ fn check_row(row: &JobRow, bounds: &Bounds, now: Timestamp) -> Result<(), Reject
     let due = row.due.resolve(now);
     if due > DUE_MAX {
         return Err(Rejection::DueTooLate { due, limit: DUE_MAX });
+    }
+    Ok(())
+}
+
+/// What can be said of parents without looking for them; whether they exist, the adapter says.
+fn check_parents(row: &JobRow, bounds: &Bounds) -> Result<(), Rejection> {
+    if row.parents.contains(&row.id) {
+        return Err(Rejection::OwnParent { id: row.id });
+    }
+    let count = row.parents.iter().collect::<BTreeSet<_>>().len();
+    if count > bounds.parents_max {
+        return Err(Rejection::TooManyParents { count, limit: bounds.parents_max });
     }
     Ok(())
 }

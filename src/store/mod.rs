@@ -2,7 +2,8 @@
 //!
 //! A [`Store`] opens [`Session`]s. A session is one connection; it is opened, used and dropped on one
 //! thread, so it needs not be `Send`. Its operations are split by topic: [`Jobs`] (the hot path),
-//! [`Operations`] (what an operator causes) and [`Reads`].
+//! [`Operations`] (what an operator causes), [`Upkeep`] (what maintenance does and groups announce) and
+//! [`Reads`].
 //!
 //! # Rules for every operation
 //!
@@ -17,6 +18,20 @@
 //!    [`UndefinedEnumValueStored`](crate::invariant::InvariantTrigger::UndefinedEnumValueStored), never a guess.
 //! 6. A check halts only on facts held under a lock of its own transaction or confirmed by a second,
 //!    later read.
+//! 7. After its commit a session wakes, through the store's [`Hub`], the queues in which its write has
+//!    made jobs claimable that are not part of its answer: dependents released, a queue resumed or its
+//!    limit raised, leases revoked. (What a call enqueues or requeues itself, its caller wakes.)
+//!
+//! # Dependents
+//!
+//! A job enqueued with parents that live is AwaitingParent. Each parent's end opens its gate or, under
+//! [`ParentRule::OnSuccess`] where it did not succeed, cancels the dependent, whose own end goes on to its
+//! dependents: all in the transaction of the write that ended the parent, whoever made it (a report of a
+//! holder or a reaper, an operator's cancel, a hand-back under a cancel request). With its last gate open the
+//! dependent is Scheduled, due at its own due time, at that instant at the earliest. Where more than 1,000
+//! dependents hang on one write, what is over stays for [`Upkeep::work_off_latches`], which finds it by a
+//! durable note of the parent's. Parents that have ended before the enqueue count at once, so a job may be
+//! born Scheduled, or Cancelled. A job that ends takes its own gates with it.
 //!
 //! # Growth
 //!
@@ -29,6 +44,7 @@ mod check;
 mod clock;
 mod error;
 mod fence;
+mod forward;
 mod hub;
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -37,6 +53,7 @@ pub mod postgres;
 pub mod sqlite;
 mod types;
 
+pub use crate::kernel::latch::{Gate, ParentRule};
 pub use bounds::{Bounds, Rejection};
 pub use check::check_rows;
 pub use clock::StoreClock;
@@ -99,16 +116,18 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 }
 
 /// One connection to a store.
-pub trait Session: Jobs + Operations + Reads {}
+pub trait Session: Jobs + Operations + Upkeep + Reads {}
 
-impl<S: Jobs + Operations + Reads> Session for S {}
+impl<S: Jobs + Operations + Upkeep + Reads> Session for S {}
 
 /// The hot path: how jobs come in, are taken, kept and settled.
 pub trait Jobs {
     /// Adds jobs: all of them or, where one is rejected, none.
     ///
     /// A job whose id exists already (also twice in one call) is left as it is and told as not new:
-    /// repeating a call whose answer was lost is harmless. A job due now is claimable at once.
+    /// repeating a call whose answer was lost is harmless. A job due now is claimable at once. A parent
+    /// that is neither in the store nor earlier in this call is [`Rejection::UnknownParent`]; a job that
+    /// exists already keeps the parents it has.
     /// Every adapter calls [`check_rows`] first, so that all refuse alike.
     ///
     /// # Errors
@@ -122,6 +141,9 @@ pub trait Jobs {
     /// versions) that are accepted. Taking a job sets its owner, its expiry (store time + lease) and
     /// raises its attempt by one. The payloads taken stay within `bytes_max`, but one job is always
     /// allowed.
+    ///
+    /// A paused queue gives nothing, and a queue with a limit never more than the limit less its jobs in
+    /// state Leased, dead leases included: counted in the claim's own transaction, across the fleet.
     ///
     /// # Errors
     /// Faults only; nothing due is an empty answer.
@@ -189,21 +211,89 @@ pub trait Jobs {
     fn now(&mut self) -> Result<Timestamp, StoreError>;
 }
 
-/// What an operator causes.
+/// What an operator causes, in the name of an `actor` (at most 128 bytes; what is longer is cut). Each
+/// action that has an effect leaves an [`AuditRecord`] in the same transaction; one that has none leaves none.
 pub trait Operations {
     /// Asks for a job to be cancelled: a waiting one (Scheduled, AwaitingParent) is Cancelled at once,
     /// a leased one is marked, and its holder hears of it at its next renewal.
     ///
     /// # Errors
     /// Faults only.
-    fn request_cancel(&mut self, job: JobId) -> Result<CancelAnswer, StoreError>;
+    fn request_cancel(&mut self, actor: &str, job: JobId) -> Result<CancelAnswer, StoreError>;
 
     /// Makes a Dead-Lettered or Quarantined job Scheduled again, due now, with no failures, its
-    /// attempt kept and any cancel request forgotten.
+    /// attempt kept and any cancel request forgotten. Dependents that were Cancelled stay so.
     ///
     /// # Errors
     /// Faults only.
-    fn requeue(&mut self, job: JobId) -> Result<RequeueAnswer, StoreError>;
+    fn requeue(&mut self, actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError>;
+
+    /// Changes, of the jobs that `filter` matches beyond `after` in ascending order of id, the first
+    /// `max` (from 1 to [`PAGE_MAX`]) that [can be changed so](BulkChange::from_states). A job on which a
+    /// cancel request stands already is passed over.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn change_matching(
+        &mut self,
+        actor: &str,
+        change: BulkChange,
+        filter: &JobFilter,
+        after: Option<JobId>,
+        max: u32,
+    ) -> Result<BulkAnswer, StoreError>;
+
+    /// Pauses or resumes a queue or sets its limit. Every claim that begins after this call has returned
+    /// heeds it, in the whole fleet; a claim that runs meanwhile comes wholly before or wholly after it.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn change_queue(
+        &mut self,
+        actor: &str,
+        queue: &str,
+        change: QueueChange,
+    ) -> Result<QueueAnswer, StoreError>;
+
+    /// Takes leases away from a worker that is stuck, live ones and dead ones, at most `max` (from 1 to
+    /// [`PAGE_MAX`]) by ascending id: each job is Scheduled, due now unless its due time has passed
+    /// already, its attempt and failures unchanged, or Cancelled where a cancel request stands. What its
+    /// holder reports later is stale ([`StaleReason::Revoked`]).
+    ///
+    /// # Errors
+    /// Faults only.
+    fn revoke(&mut self, actor: &str, worker: WorkerId, max: u32) -> Result<Revoked, StoreError>;
+}
+
+/// What maintenance does, and what groups announce.
+pub trait Upkeep {
+    /// Takes away ended jobs that have been kept long enough, with their history, tags, output and edges;
+    /// audit records likewise; and of the transitions of a job that lives those beyond the newest so many. A
+    /// job that another names as its parent stays as long as that one is kept. Looks at `max` (from 1 to
+    /// 5,000) ended jobs at most, steps over rows that somebody has locked, and never makes a claim wait.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn purge(&mut self, purge: &Purge) -> Result<Purged, StoreError>;
+
+    /// Resolves up to `max` (from 1 to 5,000) gates that their parent's end has left for later.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn work_off_latches(&mut self, max: u32) -> Result<LatchesWorkedOff, StoreError>;
+
+    /// Notes that a pump is there, or that it has halted. Once a halt is noted, a later announcement of the
+    /// same pump does not take it away.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn announce(&mut self, announcement: &Announcement) -> Result<Timestamp, StoreError>;
+
+    /// Takes a pump's note away: it has stopped cleanly. A note of a halt stays.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn withdraw(&mut self, worker: WorkerId) -> Result<(), StoreError>;
 }
 
 /// What can be read.
@@ -214,10 +304,53 @@ pub trait Reads {
     /// Faults only.
     fn job(&mut self, job: JobId) -> Result<Option<JobRecord>, StoreError>;
 
+    /// A page of the jobs that a filter matches, in order of their ids.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn find(&mut self, filter: &JobFilter, page: &Page) -> Result<Found, StoreError>;
+
     /// How many jobs each queue has in each state; pairs without a job are left out. Ordered by queue
-    /// and state code.
+    /// and state code. Its price does not grow with the number of jobs that have ended.
     ///
     /// # Errors
     /// Faults only.
     fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError>;
+
+    /// The parents of a job, in the order in which it was enqueued with them.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn parents(&mut self, job: JobId) -> Result<Vec<ParentRecord>, StoreError>;
+
+    /// `ancestor`, where it is a parent of `job`, or a parent of one of its ancestors.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn ancestor(&mut self, job: JobId, ancestor: JobId)
+    -> Result<Option<ParentRecord>, StoreError>;
+
+    /// The transitions of a job that are kept, oldest first.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn history(&mut self, job: JobId) -> Result<Vec<Transition>, StoreError>;
+
+    /// What operators did, newest first.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn audit(&mut self, filter: &AuditFilter) -> Result<AuditPage, StoreError>;
+
+    /// The queues that an operator has set in any way, ordered by name.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn queues(&mut self) -> Result<Vec<QueueSettings>, StoreError>;
+
+    /// Every pump that is announced, ordered by group and worker.
+    ///
+    /// # Errors
+    /// Faults only.
+    fn pumps(&mut self) -> Result<Vec<PumpRecord>, StoreError>;
 }

@@ -2,7 +2,16 @@
 //!
 //! Requests are read by adapters; answers are made by them, hence the constructors.
 
+mod operations;
+mod reads;
+mod upkeep;
+
+pub use operations::*;
+pub use reads::*;
+pub use upkeep::*;
+
 use super::Rejection;
+use crate::kernel::latch::ParentRule;
 use crate::kernel::state::JobState;
 use crate::{JobId, RetryPolicy, Timestamp, WorkerId};
 use std::fmt;
@@ -74,6 +83,10 @@ pub struct JobRow {
     pub timeout: Option<Duration>,
     /// Labels for finding it.
     pub tags: Vec<String>,
+    /// The jobs that must end before it may run; one that is named twice counts once.
+    pub parents: Vec<JobId>,
+    /// Which of their ends release it.
+    pub parent_rule: ParentRule,
 }
 
 impl JobRow {
@@ -90,6 +103,8 @@ impl JobRow {
             retry: None,
             timeout: None,
             tags: Vec::new(),
+            parents: Vec::new(),
+            parent_rule: ParentRule::default(),
         }
     }
 }
@@ -589,32 +604,6 @@ impl HandedBack {
     }
 }
 
-/// The answer to a cancel request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CancelAnswer {
-    /// It was waiting and is Cancelled now.
-    Cancelled,
-    /// It is running; its holder will hear of it. Also when the request stood already.
-    Requested,
-    /// It has ended already, in this state.
-    Ended(JobState),
-    /// There is no such job.
-    NotFound,
-}
-
-/// The answer to a requeue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RequeueAnswer {
-    /// It is Scheduled again.
-    Requeued,
-    /// It is in a state that no requeue leads out of.
-    IllegalState(JobState),
-    /// There is no such job.
-    NotFound,
-}
-
 /// A job as it stands in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -657,6 +646,8 @@ pub struct JobRecord {
     pub output: Option<Body>,
     /// What went wrong last.
     pub failure_detail: Option<String>,
+    /// Which ends of its parents release it; of no meaning without parents.
+    pub parent_rule: ParentRule,
 }
 
 impl JobRecord {
@@ -683,6 +674,7 @@ impl JobRecord {
             cancel_requested: false,
             output: None,
             failure_detail: None,
+            parent_rule: row.parent_rule,
         }
     }
 

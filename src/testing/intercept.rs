@@ -1,9 +1,12 @@
 //! A store whose calls a test sees, and may answer in the store's place: see [`Intercept`].
 
 use crate::store::{
-    Bounds, CancelAnswer, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, Hub,
-    JobRecord, JobRow, Jobs, Lapsed, LeaseRef, Operations, OutcomeRow, QueueCount, Reads, Renewal,
-    Reported, RequeueAnswer, Session, Store, StoreError, StoreFaultClassifier,
+    Announcement, AuditFilter, AuditPage, Bounds, BulkAnswer, BulkChange, CancelAnswer, Claim,
+    Claimed, EnqueueAnswer, Exchanged, Found, HandedBack, Held, Hub, JobFilter, JobRecord, JobRow,
+    Jobs, Lapsed, LatchesWorkedOff, LeaseRef, Operations, OutcomeRow, Page, ParentRecord,
+    PumpRecord, Purge, Purged, QueueAnswer, QueueChange, QueueCount, QueueSettings, Reads, Renewal,
+    Reported, RequeueAnswer, Revoked, Session, Store, StoreError, StoreFaultClassifier, Transition,
+    Upkeep,
 };
 use crate::{JobId, Timestamp, WorkerId};
 use parking_lot::Mutex;
@@ -40,10 +43,38 @@ pub enum StoreCall {
     RequestCancel,
     /// [`Operations::requeue`].
     Requeue,
+    /// [`Operations::change_matching`].
+    ChangeMatching,
+    /// [`Operations::change_queue`].
+    ChangeQueue,
+    /// [`Operations::revoke`].
+    Revoke,
+    /// [`Upkeep::purge`].
+    Purge,
+    /// [`Upkeep::work_off_latches`].
+    WorkOffLatches,
+    /// [`Upkeep::announce`].
+    Announce,
+    /// [`Upkeep::withdraw`].
+    Withdraw,
     /// [`Reads::job`].
     Job,
     /// [`Reads::counts`].
     Counts,
+    /// [`Reads::find`].
+    Find,
+    /// [`Reads::parents`].
+    Parents,
+    /// [`Reads::ancestor`].
+    Ancestor,
+    /// [`Reads::history`].
+    History,
+    /// [`Reads::audit`].
+    Audit,
+    /// [`Reads::queues`].
+    Queues,
+    /// [`Reads::pumps`].
+    Pumps,
     /// The drop of a session, before the real one is dropped: an error is of no use to anybody then,
     /// a panic unwinds out of the drop.
     CloseSession,
@@ -51,7 +82,7 @@ pub enum StoreCall {
 
 impl StoreCall {
     /// Every call.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 29] = [
         Self::OpenSession,
         Self::Enqueue,
         Self::Claim,
@@ -64,8 +95,22 @@ impl StoreCall {
         Self::Now,
         Self::RequestCancel,
         Self::Requeue,
+        Self::ChangeMatching,
+        Self::ChangeQueue,
+        Self::Revoke,
+        Self::Purge,
+        Self::WorkOffLatches,
+        Self::Announce,
+        Self::Withdraw,
         Self::Job,
         Self::Counts,
+        Self::Find,
+        Self::Parents,
+        Self::Ancestor,
+        Self::History,
+        Self::Audit,
+        Self::Queues,
+        Self::Pumps,
         Self::CloseSession,
     ];
 }
@@ -277,11 +322,29 @@ hooks! {
         on_now, now, Now() -> Timestamp;
     }
     Operations {
-        on_request_cancel, request_cancel, RequestCancel(job: JobId) -> CancelAnswer;
-        on_requeue, requeue, Requeue(job: JobId) -> RequeueAnswer;
+        on_request_cancel, request_cancel, RequestCancel(actor: &str, job: JobId) -> CancelAnswer;
+        on_requeue, requeue, Requeue(actor: &str, job: JobId) -> RequeueAnswer;
+        on_change_matching, change_matching, ChangeMatching(
+            actor: &str, change: BulkChange, filter: &JobFilter, after: Option<JobId>, max: u32
+        ) -> BulkAnswer;
+        on_change_queue, change_queue, ChangeQueue(actor: &str, queue: &str, change: QueueChange) -> QueueAnswer;
+        on_revoke, revoke, Revoke(actor: &str, worker: WorkerId, max: u32) -> Revoked;
+    }
+    Upkeep {
+        on_purge, purge, Purge(purge: &Purge) -> Purged;
+        on_work_off_latches, work_off_latches, WorkOffLatches(max: u32) -> LatchesWorkedOff;
+        on_announce, announce, Announce(announcement: &Announcement) -> Timestamp;
+        on_withdraw, withdraw, Withdraw(worker: WorkerId) -> ();
     }
     Reads {
         on_job, job, Job(job: JobId) -> Option<JobRecord>;
+        on_find, find, Find(filter: &JobFilter, page: &Page) -> Found;
         on_counts, counts, Counts() -> Vec<QueueCount>;
+        on_parents, parents, Parents(job: JobId) -> Vec<ParentRecord>;
+        on_ancestor, ancestor, Ancestor(job: JobId, ancestor: JobId) -> Option<ParentRecord>;
+        on_history, history, History(job: JobId) -> Vec<Transition>;
+        on_audit, audit, Audit(filter: &AuditFilter) -> AuditPage;
+        on_queues, queues, Queues() -> Vec<QueueSettings>;
+        on_pumps, pumps, Pumps() -> Vec<PumpRecord>;
     }
 }

@@ -4,11 +4,10 @@
 //! one transaction (`tests/costs.rs` holds both). So the calls are the costs.
 
 use backwave::store::{
-    Bounds, CancelAnswer, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, Hub,
-    JobRecord, JobRow, Jobs, Lapsed, LeaseRef, Operations, OutcomeRow, QueueCount, Reads, Renewal,
-    Reported, RequeueAnswer, Session, Store, StoreError, StoreFaultClassifier,
+    Bounds, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, Hub, JobRow, Jobs, Lapsed,
+    LeaseRef, OutcomeRow, Renewal, Reported, Session, Store, StoreError, StoreFaultClassifier,
 };
-use backwave::{JobId, Timestamp, WorkerId};
+use backwave::{Timestamp, WorkerId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -155,22 +154,4 @@ impl Jobs for CountedSession {
     }
 }
 
-impl Operations for CountedSession {
-    fn request_cancel(&mut self, job: JobId) -> Result<CancelAnswer, StoreError> {
-        self.other().request_cancel(job)
-    }
-
-    fn requeue(&mut self, job: JobId) -> Result<RequeueAnswer, StoreError> {
-        self.other().requeue(job)
-    }
-}
-
-impl Reads for CountedSession {
-    fn job(&mut self, job: JobId) -> Result<Option<JobRecord>, StoreError> {
-        self.other().job(job)
-    }
-
-    fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
-        self.other().counts()
-    }
-}
+backwave::forward_session!(CountedSession, |this| this.other(); Operations Upkeep Reads);

@@ -4,9 +4,11 @@ use super::index::Named;
 use super::state::{Change, Slot, State, Trouble};
 use super::{MemoryStore, claim, settle};
 use crate::store::{
-    CancelAnswer, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, JobRecord, JobRow,
-    Jobs, Lapsed, LapsedJob, LeaseRef, Operations, OutcomeRow, QueueCount, Reads, Renewal,
-    Reported, RequeueAnswer, StoreError, check_rows,
+    Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
+    EnqueueAnswer, Exchanged, Found, HandedBack, Held, JobFilter, JobRecord, JobRow, Jobs, Lapsed,
+    LapsedJob, LatchesWorkedOff, LeaseRef, Operations, OutcomeRow, Page, ParentRecord, PumpRecord,
+    Purge, Purged, QueueAnswer, QueueChange, QueueCount, QueueSettings, Reads, Renewal, Reported,
+    RequeueAnswer, Revoked, StoreError, Transition, Upkeep, check_rows,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::collections::BTreeSet;
@@ -121,19 +123,71 @@ impl Jobs for MemorySession {
 }
 
 impl Operations for MemorySession {
-    fn request_cancel(&mut self, job: JobId) -> Result<CancelAnswer, StoreError> {
+    fn request_cancel(&mut self, _actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
         self.0.write(
             |state, now| Ok(settle::request_cancel(state, job, now)),
             |state, planned, _| apply_one(state, planned),
         )
     }
 
-    fn requeue(&mut self, job: JobId) -> Result<RequeueAnswer, StoreError> {
+    fn requeue(&mut self, _actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError> {
         self.0.write(
             |state, now| Ok(settle::requeue(state, job, now)),
             |state, planned, _| apply_one(state, planned),
         )
     }
+
+    fn change_matching(
+        &mut self,
+        _actor: &str,
+        _change: BulkChange,
+        _filter: &JobFilter,
+        _after: Option<JobId>,
+        _max: u32,
+    ) -> Result<BulkAnswer, StoreError> {
+        unbuilt()
+    }
+
+    fn change_queue(
+        &mut self,
+        _actor: &str,
+        _queue: &str,
+        _change: QueueChange,
+    ) -> Result<QueueAnswer, StoreError> {
+        unbuilt()
+    }
+
+    fn revoke(
+        &mut self,
+        _actor: &str,
+        _worker: WorkerId,
+        _max: u32,
+    ) -> Result<Revoked, StoreError> {
+        unbuilt()
+    }
+}
+
+impl Upkeep for MemorySession {
+    fn purge(&mut self, _purge: &Purge) -> Result<Purged, StoreError> {
+        unbuilt()
+    }
+
+    fn work_off_latches(&mut self, _max: u32) -> Result<LatchesWorkedOff, StoreError> {
+        unbuilt()
+    }
+
+    fn announce(&mut self, _announcement: &Announcement) -> Result<Timestamp, StoreError> {
+        unbuilt()
+    }
+
+    fn withdraw(&mut self, _worker: WorkerId) -> Result<(), StoreError> {
+        unbuilt()
+    }
+}
+
+/// TO BUILD.
+fn unbuilt<T>() -> Result<T, StoreError> {
+    Err(StoreError::new(std::io::Error::from(std::io::ErrorKind::Unsupported)))
 }
 
 impl Reads for MemorySession {
@@ -143,6 +197,38 @@ impl Reads for MemorySession {
 
     fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
         self.0.read(|state, _| Ok(state.index.counts()))
+    }
+
+    fn find(&mut self, _filter: &JobFilter, _page: &Page) -> Result<Found, StoreError> {
+        unbuilt()
+    }
+
+    fn parents(&mut self, _job: JobId) -> Result<Vec<ParentRecord>, StoreError> {
+        unbuilt()
+    }
+
+    fn ancestor(
+        &mut self,
+        _job: JobId,
+        _ancestor: JobId,
+    ) -> Result<Option<ParentRecord>, StoreError> {
+        unbuilt()
+    }
+
+    fn history(&mut self, _job: JobId) -> Result<Vec<Transition>, StoreError> {
+        unbuilt()
+    }
+
+    fn audit(&mut self, _filter: &AuditFilter) -> Result<AuditPage, StoreError> {
+        unbuilt()
+    }
+
+    fn queues(&mut self) -> Result<Vec<QueueSettings>, StoreError> {
+        unbuilt()
+    }
+
+    fn pumps(&mut self) -> Result<Vec<PumpRecord>, StoreError> {
+        unbuilt()
     }
 }
 

@@ -216,6 +216,7 @@ impl State {
             cancel_requested: job.life.cancel_requested,
             output: job.output.clone(),
             failure_detail: job.detail.clone(),
+            parent_rule: Default::default(),
         })
     }
 }

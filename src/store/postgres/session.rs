@@ -4,9 +4,11 @@ use super::fault::{fault, is_unknown_statement};
 use super::floor::Floors;
 use super::{Inner, claim, enqueue, lease, operations, reads, report};
 use crate::store::{
-    CancelAnswer, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, JobRecord, JobRow,
-    Jobs, Lapsed, LeaseRef, Operations, OutcomeRow, QueueCount, Reads, Renewal, Reported,
-    RequeueAnswer, StoreError,
+    Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
+    EnqueueAnswer, Exchanged, Found, HandedBack, Held, JobFilter, JobRecord, JobRow, Jobs, Lapsed,
+    LatchesWorkedOff, LeaseRef, Operations, OutcomeRow, Page, ParentRecord, PumpRecord, Purge,
+    Purged, QueueAnswer, QueueChange, QueueCount, QueueSettings, Reads, Renewal, Reported,
+    RequeueAnswer, Revoked, StoreError, Transition, Upkeep,
 };
 use crate::{JobId, Timestamp, WorkerId};
 use ::postgres::types::ToSql;
@@ -232,13 +234,65 @@ impl Jobs for PostgresSession {
 }
 
 impl Operations for PostgresSession {
-    fn request_cancel(&mut self, job: JobId) -> Result<CancelAnswer, StoreError> {
+    fn request_cancel(&mut self, _actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
         operations::request_cancel(self, job)
     }
 
-    fn requeue(&mut self, job: JobId) -> Result<RequeueAnswer, StoreError> {
+    fn requeue(&mut self, _actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError> {
         operations::requeue(self, job)
     }
+
+    fn change_matching(
+        &mut self,
+        _actor: &str,
+        _change: BulkChange,
+        _filter: &JobFilter,
+        _after: Option<JobId>,
+        _max: u32,
+    ) -> Result<BulkAnswer, StoreError> {
+        unbuilt()
+    }
+
+    fn change_queue(
+        &mut self,
+        _actor: &str,
+        _queue: &str,
+        _change: QueueChange,
+    ) -> Result<QueueAnswer, StoreError> {
+        unbuilt()
+    }
+
+    fn revoke(
+        &mut self,
+        _actor: &str,
+        _worker: WorkerId,
+        _max: u32,
+    ) -> Result<Revoked, StoreError> {
+        unbuilt()
+    }
+}
+
+impl Upkeep for PostgresSession {
+    fn purge(&mut self, _purge: &Purge) -> Result<Purged, StoreError> {
+        unbuilt()
+    }
+
+    fn work_off_latches(&mut self, _max: u32) -> Result<LatchesWorkedOff, StoreError> {
+        unbuilt()
+    }
+
+    fn announce(&mut self, _announcement: &Announcement) -> Result<Timestamp, StoreError> {
+        unbuilt()
+    }
+
+    fn withdraw(&mut self, _worker: WorkerId) -> Result<(), StoreError> {
+        unbuilt()
+    }
+}
+
+/// TO BUILD.
+fn unbuilt<T>() -> Result<T, StoreError> {
+    Err(StoreError::new(std::io::Error::from(std::io::ErrorKind::Unsupported)))
 }
 
 impl Reads for PostgresSession {
@@ -248,5 +302,37 @@ impl Reads for PostgresSession {
 
     fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
         reads::counts(self)
+    }
+
+    fn find(&mut self, _filter: &JobFilter, _page: &Page) -> Result<Found, StoreError> {
+        unbuilt()
+    }
+
+    fn parents(&mut self, _job: JobId) -> Result<Vec<ParentRecord>, StoreError> {
+        unbuilt()
+    }
+
+    fn ancestor(
+        &mut self,
+        _job: JobId,
+        _ancestor: JobId,
+    ) -> Result<Option<ParentRecord>, StoreError> {
+        unbuilt()
+    }
+
+    fn history(&mut self, _job: JobId) -> Result<Vec<Transition>, StoreError> {
+        unbuilt()
+    }
+
+    fn audit(&mut self, _filter: &AuditFilter) -> Result<AuditPage, StoreError> {
+        unbuilt()
+    }
+
+    fn queues(&mut self) -> Result<Vec<QueueSettings>, StoreError> {
+        unbuilt()
+    }
+
+    fn pumps(&mut self) -> Result<Vec<PumpRecord>, StoreError> {
+        unbuilt()
     }
 }

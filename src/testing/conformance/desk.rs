@@ -15,6 +15,8 @@ pub(super) use crate::store::{QueueQuota, StoreClock};
 /// The lease of every claim here that does not say otherwise.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
+/// In whose name operators act here.
+pub(super) const ACTOR: &str = "ada";
 /// The smallest step of time.
 pub(super) const TICK: Duration = Duration::from_micros(1);
 
@@ -204,12 +206,12 @@ impl Desk {
 
     #[track_caller]
     pub(super) fn cancel(&mut self, job: JobId) -> CancelAnswer {
-        sound(self.session.request_cancel(job))
+        sound(self.session.request_cancel(ACTOR, job))
     }
 
     #[track_caller]
     pub(super) fn requeue(&mut self, job: JobId) -> RequeueAnswer {
-        sound(self.session.requeue(job))
+        sound(self.session.requeue(ACTOR, job))
     }
 
     #[track_caller]

@@ -11,7 +11,7 @@
 //! fn fixture() -> Fixture {
 //!     let clock = VirtualClock::new();
 //!     let store = MemoryStore::with_clock(clock.clone());
-//!     Fixture::new(clock, move || store.clone())
+//!     Fixture::new(clock, move |_options| store.clone())
 //! }
 //!
 //! backwave::conformance_tests!(fixture);
@@ -35,7 +35,7 @@ mod reap;
 mod report;
 
 use super::VirtualClock;
-use crate::store::Store;
+use crate::store::{HistoryPolicy, Store};
 use std::any::Any;
 use std::fmt;
 
@@ -54,24 +54,41 @@ impl fmt::Debug for Clause {
     }
 }
 
+/// How a clause wants a store to be set. The defaults are those of every store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct StoreOptions {
+    /// How much of a job's life it keeps.
+    pub history: HistoryPolicy,
+}
+
+impl StoreOptions {
+    /// With that much history.
+    #[must_use]
+    pub const fn history(policy: HistoryPolicy) -> Self {
+        Self { history: policy }
+    }
+}
+
 /// What a clause works on: an empty store of its own, judging by a virtual clock.
 pub struct Fixture {
     clock: VirtualClock,
     store: Box<dyn Store>,
-    reopen: Box<dyn Fn() -> Box<dyn Store> + Send + Sync>,
+    open: Box<dyn Fn(&StoreOptions) -> Box<dyn Store> + Send + Sync>,
     /// Dropped after the store and its sessions.
     _keep: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl Fixture {
     /// A fixture whose `open` gives a handle to the same, at first empty, data every time, judging by
-    /// `clock`.
+    /// `clock` and set as the options say.
     pub fn new<S: Store>(
         clock: VirtualClock,
-        open: impl Fn() -> S + Send + Sync + 'static,
+        open: impl Fn(&StoreOptions) -> S + Send + Sync + 'static,
     ) -> Self {
-        let reopen = move || -> Box<dyn Store> { Box::new(open()) };
-        Self { clock, store: reopen(), reopen: Box::new(reopen), _keep: Vec::new() }
+        let open = move |options: &StoreOptions| -> Box<dyn Store> { Box::new(open(options)) };
+        let store = open(&StoreOptions::default());
+        Self { clock, store, open: Box::new(open), _keep: Vec::new() }
     }
 
     /// Keeps `guard` until the store is dropped: a folder, a schema to take away.
@@ -96,7 +113,13 @@ impl Fixture {
     /// Another handle on the same data, opened as another process would.
     #[must_use]
     pub fn reopen(&self) -> Box<dyn Store> {
-        (self.reopen)()
+        self.reopen_with(&StoreOptions::default())
+    }
+
+    /// Another handle on the same data, set as the options say.
+    #[must_use]
+    pub fn reopen_with(&self, options: &StoreOptions) -> Box<dyn Store> {
+        (self.open)(options)
     }
 }
 

@@ -11,7 +11,7 @@ fn a_renewal_prolongs_live_leases_only_and_tells_of_a_cancel_request() {
     add(session.as_mut(), &[row("q", -2), row("q", -1)]);
     let me = WorkerId::new();
     let jobs = take(session.as_mut(), me, "q", 2).jobs;
-    session.request_cancel(jobs[1].id).unwrap();
+    session.request_cancel("ada", jobs[1].id).unwrap();
     place.advance(LEASE / 2);
     let stranger = LeaseRef { job: JobId::new(), attempt: 1 };
     let wrong = LeaseRef { job: jobs[0].id, attempt: 2 };
@@ -61,7 +61,7 @@ fn a_hand_back_needs_a_live_lease_and_keeps_the_place_in_the_queue() {
     add(session.as_mut(), &rows);
     let me = WorkerId::new();
     let jobs = take(session.as_mut(), me, "q", 3).jobs;
-    session.request_cancel(jobs[2].id).unwrap();
+    session.request_cancel("ada", jobs[2].id).unwrap();
     let leases = [lease_of(&jobs[0]), lease_of(&jobs[0]), lease_of(&jobs[2])];
     assert_eq!(session.hand_back(me, &leases).unwrap().rows, [true, false, true]);
     assert_eq!(session.hand_back(me, &leases).unwrap().rows, [false; 3]);
@@ -80,22 +80,22 @@ fn an_operator_cancels_and_requeues() {
     let mut session = place.session();
     let rows = [row("q", -2), row("q", -1), row("q", 50)];
     add(session.as_mut(), &rows);
-    assert_eq!(session.request_cancel(rows[2].id).unwrap(), CancelAnswer::Cancelled);
+    assert_eq!(session.request_cancel("ada", rows[2].id).unwrap(), CancelAnswer::Cancelled);
     let ended = CancelAnswer::Ended(JobState::Cancelled);
-    assert_eq!(session.request_cancel(rows[2].id).unwrap(), ended);
-    assert_eq!(session.request_cancel(JobId::new()).unwrap(), CancelAnswer::NotFound);
+    assert_eq!(session.request_cancel("ada", rows[2].id).unwrap(), ended);
+    assert_eq!(session.request_cancel("ada", JobId::new()).unwrap(), CancelAnswer::NotFound);
     let illegal = RequeueAnswer::IllegalState(JobState::Cancelled);
-    assert_eq!(session.requeue(rows[2].id).unwrap(), illegal);
-    assert_eq!(session.requeue(JobId::new()).unwrap(), RequeueAnswer::NotFound);
+    assert_eq!(session.requeue("ada", rows[2].id).unwrap(), illegal);
+    assert_eq!(session.requeue("ada", JobId::new()).unwrap(), RequeueAnswer::NotFound);
     let me = WorkerId::new();
     let jobs = take(session.as_mut(), me, "q", 2).jobs;
-    assert_eq!(session.request_cancel(jobs[0].id).unwrap(), CancelAnswer::Requested);
-    assert_eq!(session.request_cancel(jobs[0].id).unwrap(), CancelAnswer::Requested);
+    assert_eq!(session.request_cancel("ada", jobs[0].id).unwrap(), CancelAnswer::Requested);
+    assert_eq!(session.request_cancel("ada", jobs[0].id).unwrap(), CancelAnswer::Requested);
     report_one(session.as_mut(), &outcome(&jobs[0], me, Outcome::Quarantined));
     report_one(session.as_mut(), &outcome(&jobs[1], me, Outcome::DeadLettered));
     place.advance(LEASE);
     for job in &jobs {
-        assert_eq!(session.requeue(job.id).unwrap(), RequeueAnswer::Requeued);
+        assert_eq!(session.requeue("ada", job.id).unwrap(), RequeueAnswer::Requeued);
         let record = record(session.as_mut(), job.id);
         assert_eq!((record.state, record.failures, record.attempt), (JobState::Scheduled, 0, 1));
         assert_eq!((record.due_at, record.finished_at), (START + LEASE, None));

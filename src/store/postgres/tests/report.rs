@@ -128,7 +128,7 @@ fn a_standing_cancel_request_turns_what_would_run_again_into_cancelled() {
     let me = WorkerId::new();
     let jobs = take(session.as_mut(), me, "q", 4).jobs;
     for job in &jobs {
-        session.request_cancel(job.id).unwrap();
+        session.request_cancel("ada", job.id).unwrap();
     }
     let after = Duration::from_secs(1);
     let outcomes = [
@@ -220,7 +220,7 @@ fn a_stored_state_that_is_none_halts_and_leaves_everything_as_it_was() {
     assert_eq!(session.report(&rows).unwrap_err().trigger(), unknown);
     assert_eq!(session.job(jobs[0].id).unwrap_err().trigger(), unknown);
     assert_eq!(session.counts().unwrap_err().trigger(), unknown);
-    assert_eq!(session.request_cancel(jobs[0].id).unwrap_err().trigger(), unknown);
+    assert_eq!(session.request_cancel("ada", jobs[0].id).unwrap_err().trigger(), unknown);
     assert_eq!(record(session.as_mut(), jobs[1].id).state, JobState::Leased);
 }
 
@@ -241,8 +241,8 @@ fn a_write_that_touches_another_number_of_rows_halts_and_is_rolled_back() {
     assert_eq!(session.report(&[done]).unwrap_err().trigger(), trigger);
     assert_eq!(session.renew(me, &[lease_of(&job)], LEASE).unwrap_err().trigger(), trigger);
     assert_eq!(session.hand_back(me, &[lease_of(&job)]).unwrap_err().trigger(), trigger);
-    assert_eq!(session.request_cancel(job.id).unwrap_err().trigger(), trigger);
-    assert_eq!(session.requeue(held.id).unwrap_err().trigger(), trigger);
+    assert_eq!(session.request_cancel("ada", job.id).unwrap_err().trigger(), trigger);
+    assert_eq!(session.requeue("ada", held.id).unwrap_err().trigger(), trigger);
     add(session.as_mut(), &[row("q", -1)]);
     let (plan, accepts) = (plan(&[("q", 9)]), accepts("work", 1));
     let claim = Claim::new(me, 9, &plan, &accepts, LEASE);

@@ -11,7 +11,7 @@ fn a_lease_can_be_renewed_up_to_its_expiry_and_not_at_it() {
     let mut bench = Bench::new();
     bench.enqueue_all(&[job(), job(), job()]);
     let jobs = bench.claim(3);
-    bench.session.request_cancel(jobs[1].id).expect("no fault");
+    bench.session.request_cancel("ada", jobs[1].id).expect("no fault");
     let mut leases = refs(&jobs);
     leases[2].attempt = 2;
     leases.push(LeaseRef { job: JobId::new(), attempt: 1 });
@@ -56,7 +56,7 @@ fn a_hand_back_keeps_due_attempt_and_failures() {
     let due_at = bench.record(again[0].id).due_at;
     bench.advance(Duration::from_secs(1));
     let leases = [refs(&again)[0], refs(&jobs)[1], refs(&again)[0]];
-    bench.session.request_cancel(jobs[1].id).expect("no fault");
+    bench.session.request_cancel("ada", jobs[1].id).expect("no fault");
 
     let answer = bench.session.hand_back(bench.worker, &leases).expect("no fault");
     assert_eq!(answer.rows, [true, true, false]);

@@ -131,24 +131,30 @@ fn a_reaper_does_not_touch_a_live_lease() {
 fn a_cancel_request_turns_a_retry_into_cancelled() {
     let mut bench = Bench::new();
     let job = claimed(&mut bench);
-    assert_eq!(bench.session.request_cancel(job.id).expect("no fault"), CancelAnswer::Requested);
-    assert_eq!(bench.session.request_cancel(job.id).expect("no fault"), CancelAnswer::Requested);
+    assert_eq!(
+        bench.session.request_cancel("ada", job.id).expect("no fault"),
+        CancelAnswer::Requested
+    );
+    assert_eq!(
+        bench.session.request_cancel("ada", job.id).expect("no fault"),
+        CancelAnswer::Requested
+    );
     let row = bench.outcome(&job, Outcome::Retry { after: Duration::from_secs(9) });
     assert_eq!(report(&mut bench, &row), RowReport::Applied(JobState::Cancelled));
     let record = bench.record(job.id);
     assert_eq!((record.failures, record.due_at), (1, job.due_at));
     let ended = CancelAnswer::Ended(JobState::Cancelled);
-    assert_eq!(bench.session.request_cancel(job.id).expect("no fault"), ended);
+    assert_eq!(bench.session.request_cancel("ada", job.id).expect("no fault"), ended);
 }
 
 #[test]
 fn a_waiting_job_is_cancelled_at_once() {
     let mut bench = Bench::new();
     let id = bench.enqueue(job());
-    assert_eq!(bench.session.request_cancel(id).expect("no fault"), CancelAnswer::Cancelled);
+    assert_eq!(bench.session.request_cancel("ada", id).expect("no fault"), CancelAnswer::Cancelled);
     assert_eq!(bench.record(id).finished_at, Some(bench.now()));
     assert_eq!(bench.claim(1), []);
-    let nobody = bench.session.request_cancel(JobId::new()).expect("no fault");
+    let nobody = bench.session.request_cancel("ada", JobId::new()).expect("no fault");
     assert_eq!(nobody, CancelAnswer::NotFound);
 }
 
@@ -156,20 +162,20 @@ fn a_waiting_job_is_cancelled_at_once() {
 fn a_requeue_starts_the_count_of_failures_anew_and_keeps_the_attempt() {
     let mut bench = Bench::new();
     let first = claimed(&mut bench);
-    bench.session.request_cancel(first.id).expect("no fault");
+    bench.session.request_cancel("ada", first.id).expect("no fault");
     let mut row = bench.outcome(&first, Outcome::Quarantined);
     row.detail = Some("unreadable".to_owned());
     assert_eq!(report(&mut bench, &row), RowReport::Applied(JobState::Quarantined));
     bench.advance(Duration::from_secs(1));
-    assert_eq!(bench.session.requeue(first.id).expect("no fault"), RequeueAnswer::Requeued);
+    assert_eq!(bench.session.requeue("ada", first.id).expect("no fault"), RequeueAnswer::Requeued);
     let record = bench.record(first.id);
     assert_eq!((record.state, record.failures, record.attempt), (JobState::Scheduled, 0, 1));
     assert_eq!((record.due_at, record.finished_at), (bench.now(), None));
     assert!(!record.cancel_requested);
     let again = RequeueAnswer::IllegalState(JobState::Scheduled);
-    assert_eq!(bench.session.requeue(first.id).expect("no fault"), again);
+    assert_eq!(bench.session.requeue("ada", first.id).expect("no fault"), again);
     assert_eq!(bench.claim(1)[0].attempt, 2);
-    let nobody = bench.session.requeue(JobId::new()).expect("no fault");
+    let nobody = bench.session.requeue("ada", JobId::new()).expect("no fault");
     assert_eq!(nobody, RequeueAnswer::NotFound);
 }
 
@@ -227,9 +233,9 @@ fn a_write_that_touches_other_rows_than_it_locked_is_a_violation_and_undone() {
         ("a report", session.report(&[row]).map(drop)),
         ("a renewal", session.renew(worker, &lease, LEASE).map(drop)),
         ("a hand-back", session.hand_back(worker, &lease).map(drop)),
-        ("a cancel request", session.request_cancel(job.id).map(drop)),
-        ("a cancellation", session.request_cancel(waiting).map(drop)),
-        ("a requeue", session.requeue(failed.id).map(drop)),
+        ("a cancel request", session.request_cancel("ada", job.id).map(drop)),
+        ("a cancellation", session.request_cancel("ada", waiting).map(drop)),
+        ("a requeue", session.requeue("ada", failed.id).map(drop)),
         ("a claim", session.claim(&claim).map(drop)),
     ];
     for (what, answer) in told {
@@ -260,7 +266,7 @@ fn a_number_that_is_no_state_is_never_guessed() {
         bench.session.report(&[row]).expect_err("no such state").trigger(),
         bench.session.job(job.id).expect_err("no such state").trigger(),
         bench.session.counts().expect_err("no such state").trigger(),
-        bench.session.request_cancel(job.id).expect_err("no such state").trigger(),
+        bench.session.request_cancel("ada", job.id).expect_err("no such state").trigger(),
     ];
     assert_eq!(errors, [undefined; 4]);
 }
