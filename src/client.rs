@@ -140,6 +140,10 @@ impl Client {
         Operator::new(self.clone(), actor.into())
     }
 
+    pub(crate) fn queue_bytes_max(&self) -> usize {
+        self.0.store.bounds().queue_bytes_max
+    }
+
     fn hub(&self) -> &crate::store::Hub {
         self.0.store.hub()
     }

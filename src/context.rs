@@ -3,8 +3,8 @@
 use crate::encode::{Encoded, to_json};
 use crate::store::Body;
 use crate::{
-    CancelReason, CancelToken, Cancelled, Client, DecodeError, JobError, JobId, MemoryStore,
-    Timestamp,
+    CancelReason, CancelToken, Cancelled, Client, DecodeError, Error, Job, JobError, JobId,
+    MemoryStore, ParentOutcome, Timestamp,
 };
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
@@ -119,6 +119,48 @@ impl JobContext {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.parts.client
+    }
+
+    /// The jobs this one was enqueued to run after, in that order, with how they ended and what they left behind.
+    /// Reads the store.
+    ///
+    /// ```
+    /// use backwave::{JobContext, JobResult, JobState};
+    ///
+    /// fn publish(ctx: &JobContext) -> JobResult {
+    ///     for parent in ctx.parents()? {
+    ///         if parent.state() == JobState::Succeeded {
+    ///             let path: String = parent.output()?;
+    ///             println!("publishing {path}");
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # publish(&backwave::ContextBuilder::new().build()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn parents(&self) -> Result<Vec<ParentOutcome>, Error> {
+        self.client().monitor().parents(self.job_id())
+    }
+
+    /// The first of its parents that is of the type `J`. Reads the store.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn parent<J: Job>(&self) -> Result<Option<ParentOutcome>, Error> {
+        let mut parents = self.parents()?.into_iter();
+        Ok(parents.find(|parent| parent.wire_name() == J::WIRE_NAME))
+    }
+
+    /// One of the jobs that this one depends on, be it through others. Reads the store.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where `id` names no ancestor of this job, or a failed read.
+    pub fn ancestor(&self, id: JobId) -> Result<ParentOutcome, Error> {
+        let found = self.client().monitor().ancestor(self.job_id(), id)?;
+        found.ok_or(Error::NotFound { id })
     }
 
     /// Whether the attempt was asked to end. Cheap enough for an inner loop.

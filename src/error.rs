@@ -2,7 +2,7 @@
 
 use crate::invariant::InvariantViolation;
 use crate::store::{FaultClass, Rejection, StoreError};
-use crate::{JobId, JobState};
+use crate::{JobId, JobState, NameFault};
 
 /// What a call on [`Client`](crate::Client) can fail with, enqueueing apart ([`EnqueueError`]).
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,14 @@ pub enum Error {
         id: JobId,
         /// Its state.
         state: JobState,
+    },
+    /// The name names no queue that could be.
+    #[error("the queue name {name:?} is refused: {fault}")]
+    QueueName {
+        /// The name, cut to 64 characters.
+        name: String,
+        /// What is wrong with it.
+        fault: NameFault,
     },
     /// The job had not ended in time.
     #[error("job {id} had not ended in time, it was {state}")]

@@ -26,6 +26,7 @@ mod kernel;
 pub mod monitor;
 mod new_job;
 pub mod operator;
+mod parent;
 mod registry;
 mod shell;
 pub mod store;
@@ -58,6 +59,7 @@ pub use kernel::state::{JobState, ParseJobStateError};
 pub use kernel::text::NameFault;
 pub use kernel::verdict::{CancelReason, Verdict};
 pub use new_job::NewJob;
+pub use parent::ParentOutcome;
 pub use registry::{DuplicateWireName, Manifest, ManifestEntry, Registry};
 pub use store::memory::MemoryStore;
 #[cfg(feature = "postgres")]

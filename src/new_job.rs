@@ -3,7 +3,7 @@
 use crate::encode::{Encoded, to_json};
 use crate::job::assert_well_named;
 use crate::store::{Body, Due, JobRow};
-use crate::{DecodeError, EnqueueError, Job, JobId, RetryPolicy, Timestamp};
+use crate::{DecodeError, EnqueueError, Job, JobId, ParentRule, RetryPolicy, Timestamp};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub struct NewJob {
     retry: Option<RetryPolicy>,
     timeout: Option<Duration>,
     tags: Vec<String>,
+    parents: Vec<JobId>,
+    parent_rule: ParentRule,
 }
 
 #[derive(Clone)]
@@ -107,6 +109,8 @@ impl NewJob {
             retry: None,
             timeout: None,
             tags: Vec::new(),
+            parents: Vec::new(),
+            parent_rule: ParentRule::default(),
         }
     }
 
@@ -159,6 +163,42 @@ impl NewJob {
         self
     }
 
+    /// Adds a job that must end before this one may run: one that is stored, or that comes before this one
+    /// in the same call. See [`ParentRule`] for what its end must be; at most 16, each counted once.
+    ///
+    /// ```
+    /// use backwave::{Client, JobState, MemoryStore, NewJob};
+    ///
+    /// let client = Client::new(MemoryStore::new());
+    /// let resize = NewJob::raw("resize", "{}");
+    /// let publish = NewJob::raw("publish", "{}").parent(resize.job_id());
+    /// let jobs = client.enqueue_many([resize, publish])?;
+    /// assert_eq!(client.monitor().job(jobs[1].id)?.state, JobState::AwaitingParent);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn parent(mut self, parent: JobId) -> Self {
+        self.parents.push(parent);
+        self
+    }
+
+    /// Adds several jobs that must end before this one may run, as [`Self::parent`] does.
+    pub fn parents(mut self, parents: impl IntoIterator<Item = JobId>) -> Self {
+        self.parents.extend(parents);
+        self
+    }
+
+    /// Which ends of its parents release the job; the default is [`ParentRule::OnSuccess`].
+    pub fn parent_rule(mut self, rule: ParentRule) -> Self {
+        self.parent_rule = rule;
+        self
+    }
+
+    /// The identity under which it will be enqueued.
+    #[must_use]
+    pub const fn job_id(&self) -> JobId {
+        self.id
+    }
+
     /// The job as the SQL face takes it: `SELECT backwave.enqueue($1)`, through whatever client the
     /// program has, inside whatever transaction.
     ///
@@ -186,6 +226,8 @@ impl NewJob {
             retry: self.retry,
             timeout_ms: self.timeout.map(millis),
             tags: &self.tags,
+            parents: &self.parents,
+            parent_rule: (!self.parents.is_empty()).then_some(self.parent_rule),
         }))
     }
 
@@ -208,6 +250,8 @@ impl NewJob {
         row.retry = self.retry;
         row.timeout = self.timeout;
         row.tags = self.tags;
+        row.parents = self.parents;
+        row.parent_rule = self.parent_rule;
         Ok(row)
     }
 }
@@ -260,6 +304,10 @@ struct Wire<'a> {
     timeout_ms: Option<u64>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     tags: &'a [String],
+    #[serde(skip_serializing_if = "<[JobId]>::is_empty")]
+    parents: &'a [JobId],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_rule: Option<ParentRule>,
 }
 
 /// Rounded up: a job is never due earlier, and no time limit becomes zero.

@@ -1,7 +1,11 @@
-//! What an operator does to jobs.
+//! What an operator does to jobs and queues. Each action that has an effect is audited in the transaction that
+//! carries it out: [`Monitor::audit`](crate::monitor::Monitor::audit) reads it back.
 
-use crate::store::{CancelAnswer, RequeueAnswer};
-use crate::{Client, Error, JobId, JobState};
+use crate::kernel::text::check_name;
+use crate::store::{
+    BulkChange, CancelAnswer, JobFilter, PAGE_MAX, QueueChange, QueueSettings, RequeueAnswer,
+};
+use crate::{Client, Error, JobId, JobState, WorkerId};
 
 /// Acts on jobs in somebody's name; from [`Client::operator`].
 ///
@@ -92,6 +96,140 @@ impl Operator {
             }
             RequeueAnswer::IllegalState(state) => Err(Error::IllegalState { id, state }),
             RequeueAnswer::NotFound => Err(Error::NotFound { id }),
+        }
+    }
+
+    /// Calls off every job that a filter matches and that has not ended; how many.
+    ///
+    /// It works through the jobs page by page, each page a transaction of its own: what is enqueued
+    /// meanwhile may be called off as well, and a fault in the middle leaves what was done before it.
+    ///
+    /// ```
+    /// use backwave::monitor::JobFilter;
+    /// use backwave::{Client, MemoryStore, NewJob};
+    ///
+    /// let client = Client::new(MemoryStore::new());
+    /// client.enqueue_many((0..3).map(|_| NewJob::raw("resize", "{}").tag("old")))?;
+    /// client.enqueue(NewJob::raw("resize", "{}"))?;
+    /// assert_eq!(client.operator("ada").cancel_matching(&JobFilter::new().tag("old"))?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A fault; doing it again is harmless.
+    pub fn cancel_matching(&self, filter: &JobFilter) -> Result<u64, Error> {
+        self.change_matching(BulkChange::Cancel, filter)
+    }
+
+    /// Requeues every Dead-Lettered or Quarantined job that a filter matches; how many. Page by page, as
+    /// [`Self::cancel_matching`].
+    ///
+    /// # Errors
+    /// A fault; doing it again is harmless.
+    pub fn requeue_matching(&self, filter: &JobFilter) -> Result<u64, Error> {
+        let changed = self.change_matching(BulkChange::Requeue, filter)?;
+        if changed > 0 {
+            match &filter.queue {
+                Some(queue) => self.client.wake(queue),
+                None => self.wake_all()?,
+            }
+        }
+        Ok(changed)
+    }
+
+    fn change_matching(&self, change: BulkChange, filter: &JobFilter) -> Result<u64, Error> {
+        let mut changed = 0;
+        let mut after = None;
+        loop {
+            let (actor, filter) = (self.actor.clone(), filter.clone());
+            let page = self.client.call(move |session| {
+                session.change_matching(&actor, change, &filter, after, PAGE_MAX)
+            })?;
+            changed += u64::from(page.answer.changed);
+            match page.answer.next {
+                Some(next) => after = Some(next),
+                None => return Ok(changed),
+            }
+        }
+    }
+
+    fn wake_all(&self) -> Result<(), Error> {
+        for count in self.client.monitor().counts()? {
+            if count.state == JobState::Scheduled {
+                self.client.wake(&count.queue);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pauses a queue: the next claim of any node takes nothing from it. What runs goes on, and jobs can be
+    /// enqueued.
+    ///
+    /// # Errors
+    /// [`Error::QueueName`], or a fault.
+    pub fn pause(&self, queue: &str) -> Result<QueueSettings, Error> {
+        self.change_queue(queue, QueueChange::Pause)
+    }
+
+    /// Takes a pause back.
+    ///
+    /// # Errors
+    /// [`Error::QueueName`], or a fault.
+    pub fn resume(&self, queue: &str) -> Result<QueueSettings, Error> {
+        self.change_queue(queue, QueueChange::Resume)
+    }
+
+    /// Limits how many jobs of a queue are leased at any time in the whole fleet, or takes the limit away. It is
+    /// never exceeded, also when it is set while claims run; lowering it stops nothing that runs. A limit of
+    /// 0 lets nothing begin.
+    ///
+    /// ```
+    /// use backwave::{Client, MemoryStore};
+    ///
+    /// let client = Client::new(MemoryStore::new());
+    /// let settings = client.operator("ada").set_concurrency_limit("mail", Some(4))?;
+    /// assert_eq!(settings.concurrency_limit, Some(4));
+    /// assert_eq!(client.monitor().audit(&Default::default())?.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::QueueName`], or a fault.
+    pub fn set_concurrency_limit(
+        &self,
+        queue: &str,
+        limit: Option<u32>,
+    ) -> Result<QueueSettings, Error> {
+        self.change_queue(queue, QueueChange::Limit(limit))
+    }
+
+    fn change_queue(&self, queue: &str, change: QueueChange) -> Result<QueueSettings, Error> {
+        check_name(queue, self.client.queue_bytes_max())
+            .map_err(|fault| Error::QueueName { name: queue.chars().take(64).collect(), fault })?;
+        let (actor, queue) = (self.actor.clone(), queue.to_owned());
+        let called =
+            self.client.call(move |session| session.change_queue(&actor, &queue, change))?;
+        Ok(called.answer.settings)
+    }
+
+    /// Takes every lease of a worker away and gives the jobs back, their attempt and failures unchanged: for a
+    /// worker that keeps its leases alive and gets nothing done. Its handlers go on until they notice; what
+    /// they report is refused. The jobs taken away.
+    ///
+    /// The worker's id is in [`JobRecord::owner`](crate::store::JobRecord::owner) and in
+    /// [`Monitor::pumps`](crate::monitor::Monitor::pumps).
+    ///
+    /// # Errors
+    /// A fault; doing it again is harmless.
+    pub fn revoke_leases(&self, worker: WorkerId) -> Result<Vec<JobId>, Error> {
+        let mut jobs = Vec::new();
+        loop {
+            let actor = self.actor.clone();
+            let page = self.client.call(move |session| session.revoke(&actor, worker, PAGE_MAX))?;
+            jobs.extend(page.answer.jobs);
+            if !page.answer.more {
+                return Ok(jobs);
+            }
         }
     }
 }

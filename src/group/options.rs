@@ -1,7 +1,7 @@
 //! How a group is set up, and what is refused.
 
 use crate::kernel::text::{NameFault, check_name};
-use crate::{DispatchPolicy, Prefetch, RetryPolicy};
+use crate::{DispatchPolicy, Prefetch, Retention, RetryPolicy};
 use std::fmt;
 #[cfg(feature = "testing")]
 use std::sync::Arc;
@@ -33,6 +33,7 @@ pub struct GroupOptions {
     pub(super) poll_min: Duration,
     pub(super) poll_max: Duration,
     pub(super) maintenance: Duration,
+    pub(super) retention: Retention,
     pub(super) retry: RetryPolicy,
     pub(super) prefetch: Prefetch,
     pub(super) patience: Duration,
@@ -56,6 +57,7 @@ impl GroupOptions {
             poll_min: Duration::from_secs(1),
             poll_max: Duration::from_secs(5),
             maintenance: Duration::from_secs(5),
+            retention: Retention::default(),
             retry: RetryPolicy::default(),
             prefetch: Prefetch::Auto,
             patience: Duration::from_secs(10),
@@ -100,9 +102,25 @@ impl GroupOptions {
         self
     }
 
-    /// How often dead leases are looked for. Default 5 s.
+    /// How often dead leases are looked for, and what has been kept long enough is taken away. Default 5 s.
     pub fn maintenance_interval(mut self, interval: Duration) -> Self {
         self.maintenance = interval;
+        self
+    }
+
+    /// How long what has ended is kept. Default: 24 h for Succeeded and Cancelled jobs, 14 days for
+    /// Dead-Lettered and Quarantined ones. Every group on a store purges by its own policy: the shortest wins.
+    ///
+    /// ```
+    /// use backwave::{GroupOptions, Retention};
+    /// use std::time::Duration;
+    ///
+    /// let week = Duration::from_secs(7 * 86_400);
+    /// let options = GroupOptions::new("mail").retention(Retention::default().succeeded(week));
+    /// assert!(options.validate().is_ok());
+    /// ```
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
         self
     }
 

@@ -238,6 +238,7 @@ impl Plan {
             retry: self.options.retry,
             doubt: self.store.call_timeout().unwrap_or(DOUBT_MIN).max(DOUBT_MIN),
             patience: self.options.patience,
+            retention: self.options.retention,
         }
     }
 

@@ -6,8 +6,8 @@ use super::faults::Fault;
 use crate::Timestamp;
 use crate::health::{DegradedCause, Pen};
 use crate::store::{
-    Claimed, Exchanged, FaultClass, HandedBack, Held, Lapsed, Renewal, Reported, Session, Store,
-    StoreError, classify,
+    Claimed, Exchanged, FaultClass, HandedBack, Held, Lapsed, LatchesWorkedOff, Purged, Renewal,
+    Reported, Session, Store, StoreError, classify,
 };
 use crate::telemetry;
 use std::sync::Arc;
@@ -37,7 +37,13 @@ macro_rules! answers {
     };
 }
 
-answers!(Claimed, Reported, Renewal, Lapsed, Held, HandedBack);
+answers!(Claimed, Reported, Renewal, Lapsed, Held, HandedBack, Purged, LatchesWorkedOff);
+
+impl Answer for Timestamp {
+    fn store_time(&self) -> Timestamp {
+        *self
+    }
+}
 
 impl Answer for Exchanged {
     fn store_time(&self) -> Timestamp {
@@ -112,6 +118,20 @@ impl Line {
                 self.fault(pen, error)?;
                 Ok(Called::Failed { in_doubt: lost })
             }
+        }
+    }
+
+    /// A call that nothing depends on, at the end of a pump: on the session that stands, if one does and its
+    /// last call did not fail. A fault of it is nobody's.
+    pub(super) fn last_word(
+        &mut self,
+        operation: impl FnOnce(&mut dyn Session) -> Result<(), StoreError>,
+    ) {
+        if self.failed || self.faults.lasts() {
+            return;
+        }
+        if let Some(session) = self.session.as_mut() {
+            let _ = operation(session.as_mut());
         }
     }
 
@@ -191,6 +211,10 @@ impl FaultRun {
             Some(_) => return,
         }
         self.said_at = Some(Instant::now());
+    }
+
+    const fn lasts(&self) -> bool {
+        self.count > 0
     }
 
     /// Whether there was a run to end.

@@ -1,5 +1,7 @@
 //! The pump: receive, step the driver, carry out its commands, feed the answers back.
 
+mod upkeep;
+
 use super::board::{Board, PumpEnd};
 use super::calls::{Called, Line};
 use super::faults::Fault;
@@ -8,7 +10,7 @@ use super::pool::Pool;
 use super::ticker::TokenTable;
 use super::worker::Task;
 use super::{Message, PumpLine, Tick};
-use crate::contain::dispose;
+use crate::contain::{contained, dispose};
 use crate::context::ContextParts;
 use crate::health::{DegradedCause, Pen, StuckHandler};
 use crate::invariant::{self, InvariantTrigger, halt};
@@ -62,6 +64,8 @@ pub(crate) struct Pump {
     stopped: bool,
     /// Some job reached a terminal state in this cycle.
     settled: bool,
+    /// A note of this pump may be in the store.
+    noted: bool,
 }
 
 /// The deadlines of a clean stop, by the monotonic clock.
@@ -88,6 +92,7 @@ impl Pump {
             handed_back: 0,
             stopped: false,
             settled: false,
+            noted: false,
             parts,
         }
     }
@@ -100,6 +105,7 @@ impl Pump {
             Err(payload) => Fault::from_panic(payload),
         };
         self.fail_stop(&fault);
+        self.leave_halt_note(&fault);
         // The session is dropped last, when nobody waits for this thread any more: closing one may
         // block on a dead network.
         dispose(Box::new(self));
@@ -192,6 +198,7 @@ impl Pump {
         if ticks.take(Tick::Maintenance) {
             self.store.forgive_jump(&self.parts.pen);
             self.step(Event::MaintenanceDue)?;
+            self.step(Event::UpkeepDue)?;
         }
         Ok(())
     }
@@ -273,6 +280,9 @@ impl Pump {
             Command::FindLapsed { max } => self.find_lapsed(max),
             Command::FindHeld => self.find_held(),
             Command::HandBack { leases } => self.hand_back(&leases),
+            Command::Purge(purge) => self.purge(&purge),
+            Command::WorkOffLatches { max } => self.work_off_latches(max),
+            Command::Announce => self.announce(),
             Command::Execute { execution, job } => self.execute(execution, *job),
             Command::Prolong { execution, expiry } => {
                 if let Some(task) = self.running.get(&execution) {
@@ -499,7 +509,9 @@ impl Pump {
     }
 
     /// After a clean stop the session is closed before anybody is told that the stop is complete.
-    fn end_cleanly(self) {
+    fn end_cleanly(mut self) {
+        // Also an adapter's panic must not keep the end from being told.
+        let _ = contained(|| self.withdraw_note());
         let running = self.running.values();
         let still_running: Vec<JobId> = running.map(|task| task.context.job_id()).collect();
         let Self { parts, store, handed_back, .. } = self;

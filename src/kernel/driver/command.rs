@@ -2,7 +2,7 @@
 
 use super::ExecutionId;
 use crate::invariant::InvariantTrigger;
-use crate::store::{ClaimedJob, LeaseRef, OutcomeRow, QueueQuota, StaleReason};
+use crate::store::{ClaimedJob, LeaseRef, OutcomeRow, Purge, QueueQuota, StaleReason};
 use crate::{CancelReason, JobId, JobState, Timestamp};
 use std::time::Duration;
 
@@ -30,6 +30,12 @@ pub(crate) enum Command {
     FindHeld,
     /// Answered by `HandedBack` or `HandBackFailed`.
     HandBack { leases: Vec<LeaseRef> },
+    /// Answered by `Purged` or `UpkeepFailed`.
+    Purge(Purge),
+    /// Answered by `LatchesWorkedOff` or `UpkeepFailed`.
+    WorkOffLatches { max: u32 },
+    /// Answered by `Announced` or `UpkeepFailed`.
+    Announce,
     /// Give it to a worker.
     Execute { execution: ExecutionId, job: Box<ClaimedJob> },
     /// Its lease was prolonged.

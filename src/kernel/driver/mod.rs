@@ -25,6 +25,7 @@ mod settle;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 pub(crate) use command::{ClaimAsk, Command, Note};
 pub use prefetch::Prefetch;
@@ -33,7 +34,10 @@ use super::dispatch::{DispatchPolicy, Dispatcher};
 use super::retry::RetryPolicy;
 use crate::invariant::InvariantViolation;
 use crate::kernel::verdict::Verdict;
-use crate::store::{Body, Claimed, LapsedJob, LeaseRef, OutcomeRow, Renewed, RowReport};
+use crate::store::{
+    Body, Claimed, LapsedJob, LatchesWorkedOff, LeaseRef, OutcomeRow, Purged, Renewed, Retention,
+    RowReport,
+};
 use crate::{CancelReason, JobId, Timestamp, WorkerId};
 use leases::{HandBacks, Lapses};
 use pace::Pace;
@@ -42,6 +46,7 @@ use settle::Outcomes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use stop::Stopping;
+use upkeep::Upkeep;
 
 /// What a driver is told once.
 #[derive(Debug, Clone)]
@@ -59,6 +64,8 @@ pub(crate) struct DriverConfig {
     pub(crate) doubt: Duration,
     /// How long a handler may ignore its token before its thread is replaced.
     pub(crate) patience: Duration,
+    /// How long what has ended is kept.
+    pub(crate) retention: Retention,
 }
 
 /// Tells one execution apart from every other of this pump.
@@ -84,6 +91,7 @@ pub(crate) enum Event {
     PollDue,
     HeartbeatDue,
     MaintenanceDue,
+    UpkeepDue,
     /// Somebody says that work is due at that time.
     Woken {
         due: Timestamp,
@@ -118,6 +126,11 @@ pub(crate) enum Event {
     FindHeldFailed,
     HandedBack(Vec<bool>),
     HandBackFailed,
+    Purged(Purged),
+    LatchesWorkedOff(LatchesWorkedOff),
+    Announced,
+    /// A purge, a working off of latches or an announcement.
+    UpkeepFailed,
     /// A clean stop was asked for; without hand-back leases are left to lapse.
     StopRequested {
         hand_back: bool,
@@ -169,6 +182,7 @@ pub(crate) struct Driver {
     lapses: Lapses,
     hand_backs: HandBacks,
     renewal: Renewal,
+    upkeep: Upkeep,
     replaced_count: u32,
     stopping: Option<Stopping>,
 }
@@ -200,6 +214,7 @@ impl Driver {
             lapses: Lapses::default(),
             hand_backs: HandBacks::default(),
             renewal: Renewal::Idle,
+            upkeep: Upkeep::new(config.retention),
             replaced_count: 0,
             stopping: None,
             config,
@@ -219,6 +234,7 @@ impl Driver {
             Event::PollDue => self.on_poll_due(now),
             Event::HeartbeatDue => self.on_heartbeat_due(now),
             Event::MaintenanceDue => self.on_maintenance_due(),
+            Event::UpkeepDue => self.on_upkeep_due(now),
             Event::Woken { due } => self.pace.woken(due),
             Event::Claimed(claimed) => return self.on_claimed(claimed, now),
             Event::ClaimFailed { in_doubt } => self.on_claim_failed(in_doubt, now),
@@ -236,6 +252,10 @@ impl Driver {
             Event::FindHeldFailed => self.hand_backs.question_failed(),
             Event::HandedBack(rows) => return self.on_handed_back(&rows),
             Event::HandBackFailed => self.hand_backs.failed(),
+            Event::Purged(purged) => self.on_purged(&purged, now),
+            Event::LatchesWorkedOff(worked_off) => self.on_latches_worked_off(worked_off, now),
+            Event::Announced => self.on_announced(now),
+            Event::UpkeepFailed => self.on_upkeep_failed(),
             Event::StopRequested { hand_back } => self.on_stop_requested(hand_back),
             Event::GraceEnded => self.on_grace_ended(now),
             Event::DrainDeadline => self.on_drain_deadline(now),
@@ -273,6 +293,11 @@ impl Driver {
         if self.stopping.is_none() && self.lapses.next_search() {
             return Some(Command::FindLapsed { max: LAPSED_PAGE });
         }
+        if self.stopping.is_none()
+            && let Some(command) = self.upkeep.next_request(now)
+        {
+            return Some(command);
+        }
         self.next_stop_step()
     }
 
@@ -285,7 +310,8 @@ impl Driver {
         let flush = self.flush_at();
         // A claim that waits for outcomes goes with them.
         let claim = self.pace.claim_at().filter(|_| self.may_claim() && self.outcomes.is_empty());
-        [time_out, flush, claim].into_iter().flatten().min()
+        let upkeep = self.upkeep.wake_at().filter(|_| self.stopping.is_none());
+        [time_out, flush, claim, upkeep].into_iter().flatten().min()
     }
 
     /// Jobs handed to workers that still count against the pool.

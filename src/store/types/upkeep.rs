@@ -51,6 +51,48 @@ impl Retention {
         }
     }
 
+    /// Keeps Succeeded jobs for so long, or for ever.
+    #[must_use]
+    pub fn succeeded(mut self, keep: impl Into<Option<Duration>>) -> Self {
+        self.succeeded = keep.into();
+        self
+    }
+
+    /// Keeps Cancelled jobs for so long, or for ever.
+    #[must_use]
+    pub fn cancelled(mut self, keep: impl Into<Option<Duration>>) -> Self {
+        self.cancelled = keep.into();
+        self
+    }
+
+    /// Keeps Dead-Lettered jobs for so long, or for ever.
+    #[must_use]
+    pub fn dead_lettered(mut self, keep: impl Into<Option<Duration>>) -> Self {
+        self.dead_lettered = keep.into();
+        self
+    }
+
+    /// Keeps Quarantined jobs for so long, or for ever.
+    #[must_use]
+    pub fn quarantined(mut self, keep: impl Into<Option<Duration>>) -> Self {
+        self.quarantined = keep.into();
+        self
+    }
+
+    /// Keeps audit records for so long, or for ever.
+    #[must_use]
+    pub fn audit(mut self, keep: impl Into<Option<Duration>>) -> Self {
+        self.audit = keep.into();
+        self
+    }
+
+    /// Keeps so many transitions of one job, the newest.
+    #[must_use]
+    pub const fn transitions_per_job(mut self, count: u32) -> Self {
+        self.transitions_per_job = count;
+        self
+    }
+
     /// How long a job that ended in `state` is kept; `None` is for ever, as for one that lives.
     #[must_use]
     pub const fn of(&self, state: JobState) -> Option<Duration> {

@@ -13,6 +13,7 @@ mod renewals;
 mod reports;
 mod stop;
 mod stuck;
+mod upkeep;
 mod verdicts;
 
 use super::command::Lost;
@@ -49,6 +50,7 @@ fn config(workers: u32) -> DriverConfig {
         retry: RetryPolicy::new(3).fixed(secs(2)).jitter_percent(0),
         doubt: DOUBT,
         patience: PATIENCE,
+        retention: Retention::default(),
     }
 }
 

@@ -211,6 +211,11 @@ impl World {
             | Command::FindLapsed { .. }
             | Command::FindHeld
             | Command::HandBack { .. } => self.requests.push_back(command),
+            Command::Purge(_) | Command::WorkOffLatches { .. } | Command::Announce => {
+                assert!(!self.stopping, "a stop takes on nothing new");
+                assert!(!self.requests.iter().any(is_upkeep), "one at a time");
+                self.requests.push_back(command);
+            }
             Command::Execute { execution, job } => self.execute(execution, &job),
             Command::Cancel { execution, reason } => {
                 if let Some(running) = self.running.get_mut(&execution) {
@@ -466,6 +471,15 @@ impl World {
                 let rows = self.hand_back(&leases);
                 self.tell(Event::HandedBack(rows));
             }
+            Command::Purge(purge) => {
+                // A backlog of a few pages now and then.
+                let more = self.now.as_micros() / 1000 % 3 == 0;
+                self.tell(Event::Purged(Purged::new(0, purge.cursor, more, self.now)));
+            }
+            Command::WorkOffLatches { .. } => {
+                self.tell(Event::LatchesWorkedOff(LatchesWorkedOff::new(0, false, self.now)));
+            }
+            Command::Announce => self.tell(Event::Announced),
             other => panic!("no request: {other:?}"),
         }
     }
@@ -504,6 +518,9 @@ impl World {
             Command::FindLapsed { .. } => self.tell(Event::FindLapsedFailed),
             Command::FindHeld => self.tell(Event::FindHeldFailed),
             Command::HandBack { .. } => self.tell(Event::HandBackFailed),
+            Command::Purge(_) | Command::WorkOffLatches { .. } | Command::Announce => {
+                self.tell(Event::UpkeepFailed);
+            }
             other => panic!("no request: {other:?}"),
         }
     }
@@ -549,7 +566,7 @@ impl World {
             }
             Step::Poll => self.tell(Event::PollDue),
             Step::Heartbeat => self.tell(Event::HeartbeatDue),
-            Step::Maintenance => self.tell(Event::MaintenanceDue),
+            Step::Maintenance => self.maintenance(),
             Step::Enqueue(count) => self.enqueue(count),
             Step::Answer(fate) => self.answer(fate),
             Step::Begin(which) => self.begin(which),
@@ -598,12 +615,17 @@ impl World {
         }
     }
 
+    fn maintenance(&mut self) {
+        self.tell(Event::MaintenanceDue);
+        self.tell(Event::UpkeepDue);
+    }
+
     /// A second in which the store answers everything and every handler ends well.
     fn good_second(&mut self) {
         self.pass(POLL);
         self.tell(Event::PollDue);
         self.tell(Event::HeartbeatDue);
-        self.tell(Event::MaintenanceDue);
+        self.maintenance();
         for _ in 0..CYCLE_MAX {
             if !self.requests.is_empty() {
                 self.answer(Fate::Done);
@@ -643,7 +665,7 @@ impl World {
         // It is over: whatever still happens, nothing more is said.
         self.tell(Event::PollDue);
         self.tell(Event::HeartbeatDue);
-        self.tell(Event::MaintenanceDue);
+        self.maintenance();
     }
 
     /// The store never answers again: the stop ends at its deadline all the same.
@@ -716,4 +738,8 @@ proptest! {
     fn a_stop_ends_although_the_store_is_gone(steps in life()) {
         live(&steps, true);
     }
+}
+
+const fn is_upkeep(command: &Command) -> bool {
+    matches!(command, Command::Purge(_) | Command::WorkOffLatches { .. } | Command::Announce)
 }
