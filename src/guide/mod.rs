@@ -6,6 +6,7 @@
 //! | [`handlers`] | How does a handler say how its attempt ended, and leave a result behind? |
 //! | [`cancellation`] | How does a handler learn that it should end? |
 //! | [`transactions`] | How do I enqueue together with my own rows? |
+//! | [`dependencies`] | How do I run a job after others, with what they left behind? |
 //! | [`testing`] | How do I test handlers and the code that enqueues? |
 //! | [`operating`] | What do I configure, watch and do in production? |
 //! | [`fail_stop`] | A group has halted: what happened, and what now? |
@@ -27,6 +28,9 @@ pub mod cancellation {}
 #[cfg_attr(feature = "postgres", doc = include_str!("transactions_postgres.md"))]
 #[cfg_attr(feature = "sqlite", doc = include_str!("transactions_sqlite.md"))]
 pub mod transactions {}
+
+#[doc = include_str!("dependencies.md")]
+pub mod dependencies {}
 
 #[doc = include_str!("testing.md")]
 pub mod testing {}

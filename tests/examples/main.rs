@@ -31,6 +31,74 @@ fn quickstart_runs_its_jobs_and_is_healthy() {
 }
 
 #[test]
+fn an_order_that_goes_well_is_reserved_charged_shipped_and_told() {
+    let ended = Example::named("order_pipeline").run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let said = ended.stdout();
+    assert!(said.contains("  charging Ada 1650 cents, with "), "{ended}");
+    assert!(said.contains("  shipping goods of 1650 cents to 12 Analytical Row"), "{ended}");
+    assert!(said.contains("  Ada, your order is on its way"), "{ended}");
+    assert_eq!(said.matches("Succeeded").count(), 5, "{ended}");
+}
+
+#[test]
+fn an_order_with_an_article_that_cannot_be_reserved_is_called_off_and_told() {
+    let ended = Example::named("order_pipeline").args(["tea", "unicorn"]).run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let said = ended.stdout();
+    assert!(!said.contains("charging"), "{ended}");
+    assert!(said.contains("  Ada, we are sorry: your order is Some(Cancelled)"), "{ended}");
+    let states = said.lines().filter_map(|line| line.strip_prefix("order."));
+    let states: Vec<_> = states.map(|line| line.split_whitespace().nth(1)).collect();
+    let expected = ["Succeeded", "DeadLettered", "Cancelled", "Cancelled", "Succeeded"];
+    assert_eq!(states, expected.map(Some), "{ended}");
+    assert!(said.contains("there is no unicorn in stock"), "{ended}");
+}
+
+#[test]
+fn a_job_in_a_transaction_that_is_rolled_back_never_was() {
+    let ended = Example::named("outbox").run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let expected = "first order: the card was declined\njobs after the rollback: 0\n\
+                    orders after the commit: 1\nconfirming order 1\nits job: Succeeded\n";
+    assert_eq!(ended.stdout(), expected, "{ended}");
+}
+
+#[test]
+fn an_operator_finds_out_why_a_job_does_not_run_and_acts_in_a_name() {
+    use backwave::{Client, NewJob, SqliteStore};
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let file = folder.path().join("jobs.db");
+    let client = Client::new(SqliteStore::open(&file).expect("the file opens"));
+    let job = NewJob::raw("mail", "{}").queue("mail").tag("welcome");
+    let job = client.enqueue(job).expect("it is enqueued").id.to_string();
+    let operator = |args: &[&str]| {
+        Example::named("operator").args([&file]).args(["--as", "ada"]).args(args).run()
+    };
+    let said = |args: &[&str]| {
+        let ended = operator(args);
+        assert_eq!(ended.code, Some(0), "{args:?}: {ended}");
+        ended.stdout().to_owned()
+    };
+    assert!(said(&["counts"]).contains("Scheduled"));
+    said(&["pause", "mail"]);
+    assert!(said(&["why", &job]).contains("the queue \"mail\" is paused"));
+    said(&["limit", "mail", "3"]);
+    assert!(said(&["queues"]).contains("limit: 3"));
+    assert_eq!(said(&["cancel-tag", "welcome"]), "1 called off\n");
+    assert!(said(&["show", &job]).contains("Cancelled"));
+    let audit = said(&["audit"]);
+    let actions: Vec<_> = audit.lines().map(|line| line.split(' ').nth(2)).collect();
+    assert_eq!(actions, [Some("Cancel"), Some("Limit(Some(3))"), Some("Pause")], "{audit}");
+    assert!(audit.lines().all(|line| line.contains(" ada: ")), "{audit}");
+    let late = operator(&["cancel", &job]);
+    assert_eq!(late.code, Some(1), "{late}");
+    assert!(late.stderr().contains("Cancelled, which does not allow it"), "{late}");
+    assert_eq!(operator(&["dance"]).code, Some(2));
+    assert_eq!(operator(&[]).code, Some(2));
+}
+
+#[test]
 fn hash_tree_agrees_with_find_and_sha256sum_whatever_the_names_and_sizes() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let files = folder.path().join("files");
