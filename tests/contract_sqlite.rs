@@ -10,8 +10,9 @@ fn fixture() -> Fixture {
     let path = folder.path().join("jobs.db");
     let open = {
         let clock = clock.clone();
-        move |_options: &StoreOptions| {
-            SqliteStore::builder(&path).clock(clock.clone()).open().expect("the file opens")
+        move |options: &StoreOptions| {
+            let builder = SqliteStore::builder(&path).clock(clock.clone());
+            builder.history(options.history).open().expect("the file opens")
         }
     };
     Fixture::new(clock, open).keeping(folder)

@@ -1,7 +1,7 @@
 //! The options of a store, and how it is opened.
 
 use super::{Inner, SqliteStore, open};
-use crate::store::{Bounds, Hub, StoreClock, StoreError};
+use crate::store::{Bounds, HistoryPolicy, Hub, StoreClock, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +50,7 @@ pub struct SqliteStoreBuilder {
     path: PathBuf,
     options: Options,
     bounds: Bounds,
+    history: HistoryPolicy,
     clock: Option<Arc<dyn StoreClock>>,
 }
 
@@ -63,6 +64,7 @@ impl SqliteStoreBuilder {
                 allow_unpatched_engine: false,
             },
             bounds: Bounds::default(),
+            history: HistoryPolicy::default(),
             clock: None,
         }
     }
@@ -82,6 +84,13 @@ impl SqliteStoreBuilder {
     /// The limits on what is stored.
     pub fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
+        self
+    }
+
+    /// How much of a job's life is kept by what is written through this store. Default
+    /// [`HistoryPolicy::Off`]. Each change of state costs a row, in the same commit.
+    pub const fn history(mut self, policy: HistoryPolicy) -> Self {
+        self.history = policy;
         self
     }
 
@@ -106,9 +115,9 @@ impl SqliteStoreBuilder {
     /// [`SqliteFault`](super::SqliteFault) for an engine, a path or a file that will not do; otherwise
     /// what the engine says.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
-        let Self { path, options, bounds, clock } = self;
+        let Self { path, options, bounds, history, clock } = self;
         let (path, identity) = open::prepare(&path, &options)?;
         let hub = Hub::shared(&path.to_string_lossy());
-        Ok(SqliteStore(Arc::new(Inner { path, identity, options, bounds, clock, hub })))
+        Ok(SqliteStore(Arc::new(Inner { path, identity, options, bounds, history, clock, hub })))
     }
 }

@@ -5,20 +5,23 @@
 //! no handler for are stepped over.
 
 use super::batch::Seqs;
+use super::queues::{self, Room};
+use super::work::{Change, Work};
 use super::{locked, row};
 use crate::invariant::InvariantTrigger;
 use crate::kernel::state::JobState;
-use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError};
+use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError, TransitionBy};
 use crate::{JobId, Timestamp, WorkerId};
 use rusqlite::{Connection, Row, params};
 use std::collections::{BTreeSet, HashMap};
 
 /// What a look without a lock says.
 pub(super) enum Peek {
-    /// Something is due.
+    /// Something is due that may be taken.
     Due,
-    /// Nothing is; the next acceptable job of the planned queues is due then.
-    Idle(Option<Timestamp>),
+    /// Nothing is: whether something due is kept back by a pause or a limit, and when the next acceptable job
+    /// of the planned queues is due.
+    Idle { withheld: bool, next_due: Option<Timestamp> },
 }
 
 /// Looks, without a lock, whether a claim would find something, so that an idle one writes nothing.
@@ -31,35 +34,50 @@ pub(super) fn peek(
     now: Timestamp,
 ) -> Result<Peek, StoreError> {
     let acceptable = Acceptable::new(claim.accepts);
-    let mut next_due = None;
-    for queue in distinct_queues(claim) {
+    let queues = distinct_queues(claim);
+    let rooms = queues::rooms(conn, &queues)?;
+    let (mut withheld, mut next_due) = (false, None);
+    for queue in queues {
         let earliest = first_after(conn, queue, Position::START, &acceptable)?;
-        if earliest.is_some_and(|due_at| due_at <= now) {
-            return Ok(Peek::Due);
+        let is_due = earliest.is_some_and(|due_at| due_at <= now);
+        match rooms.get(queue) {
+            Some(Room::Closed | Room::Limited(0)) if is_due => withheld = true,
+            Some(Room::Closed) => {}
+            _ if is_due => return Ok(Peek::Due),
+            _ => next_due = earlier(next_due, earliest),
         }
-        next_due = earlier(next_due, earliest);
     }
-    Ok(Peek::Idle(next_due))
+    Ok(Peek::Idle { withheld, next_due })
 }
 
 /// Takes due jobs inside the caller's write transaction.
 ///
 /// # Errors
 /// Faults, a row that is not what its index says, and a write that did not touch the rows taken.
-pub(super) fn take(
-    conn: &Connection,
-    claim: &Claim<'_>,
-    now: Timestamp,
-) -> Result<Claimed, StoreError> {
-    let mut taking = Taking::new(conn, claim, now);
+pub(super) fn take(work: &mut Work<'_>, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
+    let Work { conn, now, .. } = *work;
+    let mut taking = Taking::new(conn, claim, now)?;
     taking.pass(|quota| quota)?;
     if claim.spill {
         taking.pass(|_| u32::MAX)?;
     }
     let next_due = taking.next_due()?;
-    let Taking { mut taken, withheld, .. } = taking;
+    let withheld = taking.is_withheld()?;
+    let Taking { mut taken, .. } = taking;
     fetch_long_payloads(conn, &mut taken)?;
     lease(conn, claim.worker, now + claim.lease, &mut taken)?;
+    for Taken { job, .. } in &taken {
+        work.changed(&Change {
+            job: job.id,
+            queue: &job.queue,
+            from: Some(job.state_before),
+            to: job.state,
+            attempt: job.attempt,
+            by: TransitionBy::Claim,
+            worker: job.owner,
+            detail: None,
+        });
+    }
     let jobs = taken.into_iter().map(|taken| taken.job).collect();
     Ok(Claimed::new(jobs, now).withheld(withheld).next_due(next_due))
 }
@@ -130,6 +148,12 @@ struct Line<'a> {
     position: Position,
     /// Everything due has been seen.
     is_exhausted: bool,
+    /// So many more may be taken from it; none where nothing bounds it.
+    room: Option<usize>,
+    /// Nothing is taken from it, nor is its next due time told.
+    is_paused: bool,
+    /// More would have been taken from it, had there been room.
+    is_cut: bool,
 }
 
 struct Taking<'a> {
@@ -140,17 +164,35 @@ struct Taking<'a> {
     lines: Vec<Line<'a>>,
     taken: Vec<Taken>,
     bytes: u64,
-    withheld: bool,
+    /// The next job would not have fitted: that ends the claim.
+    is_full: bool,
     next_due: Option<Timestamp>,
 }
 
-impl<'a> Taking<'a> {
-    fn new(conn: &'a Connection, claim: &'a Claim<'a>, now: Timestamp) -> Self {
-        let lines = distinct_queues(claim)
-            .into_iter()
-            .map(|queue| Line { queue, position: Position::START, is_exhausted: false })
-            .collect();
+impl<'a> Line<'a> {
+    fn new(queue: &'a str, room: Option<Room>) -> Self {
+        let free = room.map(|room| match room {
+            Room::Closed => 0,
+            Room::Limited(room) => usize::try_from(room).unwrap_or(usize::MAX),
+        });
         Self {
+            queue,
+            position: Position::START,
+            is_exhausted: false,
+            room: free,
+            is_paused: room == Some(Room::Closed),
+            is_cut: false,
+        }
+    }
+}
+
+impl<'a> Taking<'a> {
+    fn new(conn: &'a Connection, claim: &'a Claim<'a>, now: Timestamp) -> Result<Self, StoreError> {
+        let queues = distinct_queues(claim);
+        let rooms = queues::rooms(conn, &queues)?;
+        let lines = queues.into_iter().map(|queue| Line::new(queue, rooms.get(queue).copied()));
+        let lines = lines.collect();
+        Ok(Self {
             conn,
             claim,
             acceptable: Acceptable::new(claim.accepts),
@@ -158,9 +200,9 @@ impl<'a> Taking<'a> {
             lines,
             taken: Vec::new(),
             bytes: 0,
-            withheld: false,
+            is_full: false,
             next_due: None,
-        }
+        })
     }
 
     /// Walks the plan once, taking from each queue what `room` makes of its quota.
@@ -180,7 +222,14 @@ impl<'a> Taking<'a> {
 
     fn walk(&mut self, line: usize, room: u32) -> Result<(), StoreError> {
         let mut room = usize::try_from(room).unwrap_or(usize::MAX).min(self.missing());
-        if room == 0 || self.withheld || self.lines[line].is_exhausted {
+        if room == 0 || self.is_full || self.lines[line].is_exhausted {
+            return Ok(());
+        }
+        if let Some(free) = self.lines[line].room {
+            self.lines[line].is_cut |= free < room;
+            room = room.min(free);
+        }
+        if room == 0 {
             return Ok(());
         }
         let mut statement = self.conn.prepare_cached(WALK)?;
@@ -203,16 +252,31 @@ impl<'a> Taking<'a> {
             let bytes = row::unsigned(row, 6)?;
             if !self.taken.is_empty() && self.bytes.saturating_add(bytes) > self.claim.bytes_max {
                 // Taking a smaller one from further back would break the order.
-                self.withheld = true;
+                self.is_full = true;
                 return Ok(());
             }
             let taken = decode(row, due_at, queue)?;
             self.bytes = self.bytes.saturating_add(bytes);
             self.lines[line].position = Position::after(due_at, taken.job.id);
             self.taken.push(taken);
+            self.lines[line].room = self.lines[line].room.map(|free| free - 1);
             room -= 1;
         }
         Ok(())
+    }
+
+    /// Whether something due was left because of a bound: of bytes, by a pause, by a limit.
+    fn is_withheld(&self) -> Result<bool, StoreError> {
+        if self.is_full {
+            return Ok(true);
+        }
+        for line in self.lines.iter().filter(|line| line.is_cut && !line.is_exhausted) {
+            let first = first_after(self.conn, line.queue, line.position, &self.acceptable)?;
+            if first.is_some_and(|due_at| due_at <= self.now) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// When the next job is due, where fewer than `total` were found.
@@ -222,7 +286,7 @@ impl<'a> Taking<'a> {
         }
         let mut next_due = self.next_due;
         // A walk that a quota or the byte bound ended has not seen what comes after the due jobs.
-        for line in self.lines.iter().filter(|line| !line.is_exhausted) {
+        for line in self.lines.iter().filter(|line| !line.is_exhausted && !line.is_paused) {
             let position = Position::past(self.now);
             let first = first_after(self.conn, line.queue, position, &self.acceptable)?;
             next_due = earlier(next_due, first);

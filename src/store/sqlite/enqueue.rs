@@ -1,10 +1,11 @@
 //! How jobs come in, on a session of ours or inside the caller's own transaction.
 
 use super::fault::{self, SqliteFault};
-use super::{Inner, SqliteStore};
-use crate::Timestamp;
-use crate::store::{EnqueueAnswer, JobRow, StoreError, check_rows};
+use super::work::{Change, Work};
+use super::{Inner, SqliteStore, births, migrate};
+use crate::store::{EnqueueAnswer, JobRow, StoreError, TransitionBy, check_rows};
 use crate::time::micros;
+use crate::{JobState, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, params};
 use std::path::{Path, PathBuf};
@@ -12,28 +13,53 @@ use std::path::{Path, PathBuf};
 /// Up to so many bytes a payload stands in its job's row.
 const INLINE_BYTES_MAX: usize = 1024;
 
-/// Inserts jobs inside a write transaction; per job, whether it is new.
+/// Adds jobs inside a write transaction.
 ///
 /// # Errors
-/// Faults.
-pub(super) fn insert(
-    conn: &Connection,
-    rows: &[JobRow],
-    now: Timestamp,
-) -> Result<Vec<bool>, StoreError> {
-    let mut statement = conn.prepare_cached(
+/// Faults, and a job that is planned as new and is not.
+pub(super) fn insert(work: &mut Work<'_>, rows: &[JobRow]) -> Result<EnqueueAnswer, StoreError> {
+    let births = match births::plan(work.conn, rows)? {
+        Ok(births) => births,
+        Err((index, reason)) => return Ok(EnqueueAnswer::Rejected { index, reason }),
+    };
+    let mut statement = work.conn.prepare_cached(
         "INSERT INTO main.backwave_jobs \
              (id, queue, wire_name, version, state, due_at, created_at, retry, timeout_us, tags, \
-              payload_bytes, payload) \
-         VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (id) DO NOTHING",
+              payload_bytes, payload, finished_at, parent_rule) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
+             ON CONFLICT (id) DO NOTHING",
     )?;
-    rows.iter().map(|row| insert_one(conn, &mut statement, row, now)).collect()
+    let mut is_new = Vec::with_capacity(rows.len());
+    for (index, row) in rows.iter().enumerate() {
+        let state = births.state(index);
+        let inserted = insert_one(work.conn, &mut statement, row, state, work.now)?;
+        if inserted {
+            work.changed(&birth(row, state));
+        }
+        is_new.push(inserted);
+    }
+    births.write_edges(work.conn, rows, &is_new)?;
+    Ok(EnqueueAnswer::Accepted { is_new, store_time: work.now })
+}
+
+const fn birth(row: &JobRow, state: JobState) -> Change<'_> {
+    Change {
+        job: row.id,
+        queue: row.queue.as_str(),
+        from: None,
+        to: state,
+        attempt: 0,
+        by: TransitionBy::Enqueue,
+        worker: None,
+        detail: None,
+    }
 }
 
 fn insert_one(
     conn: &Connection,
     statement: &mut CachedStatement<'_>,
     row: &JobRow,
+    state: JobState,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let payload = row.payload.as_bytes();
@@ -45,6 +71,7 @@ fn insert_one(
         row.queue,
         row.wire_name,
         row.version,
+        state.code(),
         row.due.resolve(now).as_micros(),
         now.as_micros(),
         row.retry.map(|policy| policy.to_stored()),
@@ -53,6 +80,8 @@ fn insert_one(
         // The size of memory that is held, so it fits.
         payload.len() as i64,
         inline.then_some(payload),
+        state.is_terminal().then_some(now.as_micros()),
+        row.parent_rule.code(),
     ])?;
     if inserted == 1 && !inline {
         conn.prepare_cached("INSERT INTO main.backwave_payloads (seq, payload) VALUES (?1, ?2)")?
@@ -85,18 +114,26 @@ impl SqliteStore {
         if let Some(rejected) = refuse(rows, &self.0) {
             return Ok(rejected);
         }
-        let store_time = self.0.now();
         // One call is all or nothing, also in a transaction that the caller goes on with.
         tx.execute_batch("SAVEPOINT backwave_enqueue")?;
-        let inserted = insert(tx, rows, store_time);
+        let inserted = self.insert_in(tx, rows);
         if inserted.is_err() {
             // Where the engine has rolled back everything by itself there is no savepoint any more.
             let _ = tx.execute_batch("ROLLBACK TO backwave_enqueue");
         }
         let released = tx.execute_batch("RELEASE backwave_enqueue");
-        let is_new = inserted.map_err(|error| tell_begin_immediate(error).counted())?;
+        let answer = inserted.map_err(|error| tell_begin_immediate(error).counted())?;
         released?;
-        Ok(EnqueueAnswer::Accepted { is_new, store_time })
+        Ok(answer)
+    }
+
+    fn insert_in(&self, tx: &Connection, rows: &[JobRow]) -> Result<EnqueueAnswer, StoreError> {
+        migrate::require_still_readable(tx, self.path())?;
+        let mut work = Work::new(tx, self.0.now(), self.0.history);
+        let answer = insert(&mut work, rows)?;
+        // What is born has nobody who waits for it: there is nothing to wake.
+        work.finish()?;
+        Ok(answer)
     }
 
     fn require_same_file(&self, tx: &Connection) -> Result<(), StoreError> {

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 /// A fault of the SQLite store that the engine itself has no code for.
 ///
-/// Found behind a [`StoreError`] with [`StoreError::downcast_ref`]. None of them passes by itself.
+/// Found behind a [`StoreError`] with [`StoreError::downcast_ref`]. None of them passes by itself but
+/// [`Self::SchemaTooNew`], once the program has been replaced by a later one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqliteFault {
@@ -60,7 +61,8 @@ pub enum SqliteFault {
         /// What it uses.
         encoding: String,
     },
-    /// A later release of this crate has changed the schema beyond what this one can read.
+    /// A later release of this crate has changed the schema beyond what this one can read. A group that
+    /// meets it while it runs stops claiming and is Degraded, the session lost; it does not halt.
     #[error(
         "{path:?} has schema version {version}, which needs a program that knows version \
          {min_reader}; this one knows {known}"
@@ -97,6 +99,12 @@ pub enum SqliteFault {
     Unreadable {
         /// The job.
         job: crate::JobId,
+        /// The column.
+        column: &'static str,
+    },
+    /// A stored list cannot be what this crate wrote.
+    #[error("{column} is stored as something that was never written there")]
+    UnreadableList {
         /// The column.
         column: &'static str,
     },
@@ -141,6 +149,9 @@ pub(super) struct Classifier;
 
 impl StoreFaultClassifier for Classifier {
     fn is_transient_fault(&self, error: &StoreError) -> bool {
+        if let Some(SqliteFault::SchemaTooNew { .. }) = error.downcast_ref() {
+            return true;
+        }
         error.downcast_ref::<rusqlite::Error>().and_then(extended_code).is_some_and(|code| {
             matches!(primary(code), ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED | ffi::SQLITE_FULL)
         })

@@ -1,9 +1,15 @@
-//! Leases between claim and report: prolonged, found dead, asked for, given back.
+//! Leases between claim and report: prolonged, found dead, asked for, given back, taken away.
 
 use super::batch::Seqs;
-use super::{locked, row};
-use crate::store::{HandedBack, Held, Lapsed, LapsedJob, LeaseRef, Renewal, Renewed, StoreError};
-use crate::{Timestamp, WorkerId};
+use super::locked::{self, Locked};
+use super::work::{Change, Work};
+use super::{latch, row};
+use crate::invariant::InvariantTrigger;
+use crate::store::{
+    AuditAction, HandedBack, Held, Lapsed, LapsedJob, LeaseRef, PAGE_MAX, Renewal, Renewed,
+    Revoked, SettledBy, StoreError, TransitionBy,
+};
+use crate::{JobId, JobState, Timestamp, WorkerId};
 use rusqlite::{Connection, params};
 use std::time::Duration;
 
@@ -12,12 +18,12 @@ use std::time::Duration;
 /// # Errors
 /// Faults, and a write that did not touch the rows it was meant for.
 pub(super) fn renew(
-    conn: &Connection,
+    work: &Work<'_>,
     worker: WorkerId,
     leases: &[LeaseRef],
     lease: Duration,
-    now: Timestamp,
 ) -> Result<Renewal, StoreError> {
+    let Work { conn, now, .. } = *work;
     let expiry = now + lease;
     let jobs = locked::read(conn, leases.iter().map(|lease| lease.job))?;
     let mut held = Seqs::default();
@@ -45,34 +51,104 @@ pub(super) fn renew(
 /// # Errors
 /// Faults, and a write that did not touch the rows it was meant for.
 pub(super) fn hand_back(
-    conn: &Connection,
+    work: &mut Work<'_>,
     worker: WorkerId,
     leases: &[LeaseRef],
-    now: Timestamp,
 ) -> Result<HandedBack, StoreError> {
-    let jobs = locked::read(conn, leases.iter().map(|lease| lease.job))?;
+    let now = work.now;
+    let jobs = locked::read(work.conn, leases.iter().map(|lease| lease.job))?;
     let mut held = Seqs::default();
+    let mut given = Vec::new();
     let mut answers = Vec::with_capacity(leases.len());
     for lease in leases {
         let job = jobs.get(&lease.job).filter(|job| job.view.is_held(worker, *lease, now));
         // The same lease twice in one call is given back once.
-        answers.push(job.is_some_and(|job| held.insert(job.seq)));
+        let job = job.filter(|job| held.insert(job.seq));
+        given.extend(job.map(|job| (lease.job, job)));
+        answers.push(job.is_some());
     }
-    if !held.is_empty() {
-        // 6 is Cancelled, 0 Scheduled; 3 says that the holder gave it back.
-        let mut statement = conn.prepare_cached(
-            "UPDATE main.backwave_jobs \
-                SET state = CASE WHEN cancel_requested THEN 6 ELSE 0 END, \
-                    finished_at = CASE WHEN cancel_requested THEN ?2 END, \
-                    due_at = min(due_at, ?2), owner = NULL, expiry = NULL, \
-                    settled_attempt = attempt, settled_by = 3, \
-                    receipt_pump = NULL, receipt_sequence = NULL \
-              WHERE seq IN (SELECT value FROM json_each(?1))",
-        )?;
-        let touched = statement.execute(params![held.to_json(), now.as_micros()])?;
-        locked::expect_touched("a hand-back", touched, held.len())?;
-    }
+    release(work, &given, SettledBy::HandBack, "a hand-back")?;
     Ok(HandedBack::new(answers, now))
+}
+
+/// Takes leases away from a worker, dead ones too, inside the caller's write transaction.
+///
+/// # Errors
+/// As [`hand_back`], and a lease read and then not found.
+pub(super) fn revoke(
+    work: &mut Work<'_>,
+    actor: &str,
+    worker: WorkerId,
+    max: u32,
+) -> Result<Revoked, StoreError> {
+    let max = max.clamp(1, PAGE_MAX);
+    let ids = first_held(work.conn, worker, max)?;
+    let jobs = locked::read(work.conn, ids.iter().copied())?;
+    let mut taken = Vec::with_capacity(ids.len());
+    for id in &ids {
+        let job = jobs.get(id).ok_or_else(|| {
+            let message = format!("job {id} was read as leased and is not there");
+            StoreError::found(InvariantTrigger::GuaranteedRowAbsent, message)
+        })?;
+        taken.push((*id, job));
+    }
+    release(work, &taken, SettledBy::Operator, "a revocation")?;
+    for (id, job) in taken {
+        work.audited(actor, AuditAction::Revoke, Some(id), &job.queue);
+        if !job.cancel_requested {
+            work.wake(&job.queue, job.due_at);
+        }
+    }
+    let more = ids.len() as u64 == u64::from(max);
+    Ok(Revoked::new(ids, more, work.now))
+}
+
+/// Makes leased jobs wait again, or Cancelled where a cancel request stands.
+fn release(
+    work: &mut Work<'_>,
+    jobs: &[(JobId, &Locked)],
+    by: SettledBy,
+    what: &str,
+) -> Result<(), StoreError> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let seqs: Seqs = jobs.iter().map(|(_, job)| job.seq).collect();
+    let mut statement = work.conn.prepare_cached(RELEASE)?;
+    let touched = statement.execute(params![seqs.to_json(), work.now.as_micros(), by.code()])?;
+    locked::expect_touched(what, touched, jobs.len())?;
+    let mut ended = Vec::new();
+    for (id, job) in jobs {
+        let to = if job.cancel_requested { JobState::Cancelled } else { JobState::Scheduled };
+        if to.is_terminal() {
+            ended.push((*id, to));
+        }
+        work.changed(&Change {
+            job: *id,
+            queue: &job.queue,
+            from: Some(JobState::Leased),
+            to,
+            attempt: job.view.attempt,
+            by: match by {
+                SettledBy::Operator => TransitionBy::Operator,
+                _ => TransitionBy::HandBack,
+            },
+            worker: job.view.owner,
+            detail: None,
+        });
+    }
+    latch::resolve(work, ended, latch::GATES_MAX)?;
+    Ok(())
+}
+
+fn first_held(conn: &Connection, worker: WorkerId, max: u32) -> Result<Vec<JobId>, StoreError> {
+    let mut statement = conn.prepare_cached(FIRST_HELD)?;
+    let mut rows = statement.query(params![worker.as_bytes(), max])?;
+    let mut ids = Vec::new();
+    while let Some(row) = rows.next()? {
+        ids.push(row::job_id(row, 0)?);
+    }
+    Ok(ids)
 }
 
 /// Reads the jobs of some queues whose lease is dead.
@@ -121,12 +197,26 @@ pub(super) fn held_by(
     Ok(Held::new(leases, now))
 }
 
-/// The literal state lets the partial index serve; `+queue` keeps the planner on its order.
+/// Makes leases end without an outcome: `?1` names the rows, `?2` is the time, `?3` who settles them. 6 is
+/// Cancelled, 0 Scheduled.
+pub(super) const RELEASE: &str = "UPDATE main.backwave_jobs \
+            SET state = CASE WHEN cancel_requested THEN 6 ELSE 0 END, \
+                finished_at = CASE WHEN cancel_requested THEN ?2 END, \
+                due_at = min(due_at, ?2), owner = NULL, expiry = NULL, \
+                settled_attempt = attempt, settled_by = ?3, \
+                receipt_pump = NULL, receipt_sequence = NULL \
+          WHERE seq IN (SELECT value FROM json_each(?1))";
+
+/// The literal state lets the partial index serve.
 pub(super) const LAPSED: &str = "SELECT id, attempt, owner, expiry, failures, retry, wire_name, queue \
            FROM main.backwave_jobs \
-          WHERE state = 2 AND expiry <= ?1 AND +queue IN (SELECT value FROM json_each(?2)) \
+          WHERE state = 2 AND queue IN (SELECT value FROM json_each(?2)) AND expiry <= ?1 \
           ORDER BY expiry, id LIMIT ?3";
 
 /// What one worker holds.
 pub(super) const HELD: &str = "SELECT id, attempt, expiry FROM main.backwave_jobs \
           WHERE state = 2 AND owner = ?1 ORDER BY id";
+
+/// The same for a page.
+pub(super) const FIRST_HELD: &str =
+    "SELECT id FROM main.backwave_jobs WHERE state = 2 AND owner = ?1 ORDER BY id LIMIT ?2";

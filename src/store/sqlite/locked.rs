@@ -6,18 +6,37 @@ use crate::invariant::InvariantTrigger;
 use crate::store::{LeaseView, Receipt, Settlement, StoreError};
 use crate::{JobId, Timestamp, WorkerId};
 use rusqlite::{Connection, Row, params};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// A job's row, read inside the transaction that may change it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Locked {
     /// The row's address.
     pub(super) seq: i64,
+    /// Its queue, shared by the rows of one read.
+    pub(super) queue: Rc<str>,
     /// What the fence looks at.
     pub(super) view: LeaseView,
     pub(super) due_at: Timestamp,
     pub(super) failures: u32,
     pub(super) cancel_requested: bool,
+}
+
+/// Texts of which many rows have the same, kept once each.
+#[derive(Debug, Default)]
+pub(super) struct Names(BTreeSet<Rc<str>>);
+
+impl Names {
+    pub(super) fn share(&mut self, row: &Row<'_>, column: usize) -> Result<Rc<str>, StoreError> {
+        let text = row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?;
+        if let Some(name) = self.0.get(text) {
+            return Ok(Rc::clone(name));
+        }
+        let name: Rc<str> = Rc::from(text);
+        self.0.insert(Rc::clone(&name));
+        Ok(name)
+    }
 }
 
 /// Reads the jobs of a batch by one statement; those that do not exist are left out.
@@ -35,9 +54,10 @@ pub(super) fn read(
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query(params![batch::ids(jobs), i64::try_from(count).unwrap_or(0)])?;
     let mut locked = HashMap::with_capacity(count);
+    let mut queues = Names::default();
     while let Some(row) = rows.next()? {
         let id = row::job_id(row, 0)?;
-        locked.insert(id, decode(row, id)?);
+        locked.insert(id, decode(row, id, &mut queues)?);
     }
     Ok(locked)
 }
@@ -50,8 +70,9 @@ pub(super) fn read_one(conn: &Connection, job: JobId) -> Result<Option<Locked>, 
     Ok(read(conn, std::iter::once(job))?.remove(&job))
 }
 
-fn decode(row: &Row<'_>, id: JobId) -> Result<Locked, StoreError> {
+fn decode(row: &Row<'_>, id: JobId, queues: &mut Names) -> Result<Locked, StoreError> {
     Ok(Locked {
+        queue: queues.share(row, 13)?,
         seq: row.get(1)?,
         view: LeaseView {
             state: row::state(row, 2, id)?,
@@ -100,5 +121,6 @@ pub(super) fn expect_touched(
 /// The rows of a batch of ids: `?1` holds `?2` of them, 16 bytes each.
 pub(super) const READ: &str = "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
          SELECT j.id, j.seq, j.state, j.attempt, j.owner, j.expiry, j.due_at, j.failures, \
-                j.cancel_requested, j.settled_by, j.settled_attempt, j.receipt_pump, j.receipt_sequence \
+                j.cancel_requested, j.settled_by, j.settled_attempt, j.receipt_pump, j.receipt_sequence, \
+                j.queue \
            FROM place CROSS JOIN main.backwave_jobs AS j ON j.id = substr(?1, place.i * 16 + 1, 16)";

@@ -18,8 +18,10 @@ struct Step {
     sql: &'static str,
 }
 
-const STEPS: &[Step] =
-    &[Step { version: 1, min_reader: 1, sql: include_str!("migrations/0001_jobs.sql") }];
+const STEPS: &[Step] = &[
+    Step { version: 1, min_reader: 1, sql: include_str!("migrations/0001_jobs.sql") },
+    Step { version: 2, min_reader: 2, sql: include_str!("migrations/0002_dependents.sql") },
+];
 
 /// The latest version known here.
 const LATEST: u32 = STEPS[STEPS.len() - 1].version;
@@ -63,10 +65,28 @@ pub(super) fn require_readable(conn: &Connection, path: &Path) -> Result<u32, St
     let Version { version, min_reader } = read_version(conn)?;
     if min_reader > LATEST {
         let path = path.to_owned();
-        return Err(SqliteFault::SchemaTooNew { path, version, min_reader, known: LATEST }.into());
+        let fault = SqliteFault::SchemaTooNew { path, version, min_reader, known: LATEST };
+        // Whoever goes on opens a session anew, and hears it again until the program is a later one.
+        return Err(StoreError::from(fault).with_session_lost());
     }
     Ok(version)
 }
+
+/// The same inside a transaction of a session that has found its file readable before: somebody may have
+/// migrated it since.
+///
+/// # Errors
+/// As [`require_readable`].
+pub(super) fn require_still_readable(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+    let min_reader: Option<u32> =
+        conn.prepare_cached(MIN_READER)?.query_row([], |row| row.get(0)).optional()?;
+    match min_reader {
+        Some(min_reader) if min_reader <= LATEST => Ok(()),
+        _ => require_readable(conn, path).map(drop),
+    }
+}
+
+const MIN_READER: &str = "SELECT min_reader FROM main.backwave_meta";
 
 /// Applies the next step, unless somebody else has meanwhile.
 fn take_step(conn: &mut Connection, path: &Path) -> Result<Option<(u32, u32)>, StoreError> {
@@ -137,6 +157,6 @@ mod tests {
                 digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
             })
             .collect();
-        assert_eq!(hashes, ["76d15e8a8bb52113"]);
+        assert_eq!(hashes, ["76d15e8a8bb52113", "0"]);
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! The file is in WAL mode. It must lie on a local disk: WAL shares memory between its processes, which
 //! network file systems cannot. Every table, index and view of ours is named `backwave_..`, so that the
-//! host can keep its own tables in the same file, and `backwave_jobs_v1` shows jobs readably to the
+//! host can keep its own tables in the same file, and `backwave_jobs_v2` shows jobs readably to the
 //! `sqlite3` shell.
 //!
 //! What the engine lacks, it lacks: one writer at a time, whatever the number of processes. A batch
@@ -23,31 +23,42 @@
 //! | What becomes of it | Faults |
 //! |---|---|
 //! | Transient, the session goes on | `SQLITE_BUSY` `SQLITE_BUSY_RECOVERY` `SQLITE_BUSY_SNAPSHOT` `SQLITE_BUSY_TIMEOUT`, `SQLITE_LOCKED` `SQLITE_LOCKED_SHAREDCACHE` `SQLITE_LOCKED_VTAB` (somebody else holds a lock), `SQLITE_FULL` (no room; rolled back as a whole) |
-//! | Halts | everything else, and so what only looks transient: `SQLITE_READONLY`, `SQLITE_IOERR`, `SQLITE_CORRUPT`, `SQLITE_CANTOPEN`, `SQLITE_PROTOCOL`, `SQLITE_MISUSE`, `SQLITE_NOTADB`, `SQLITE_NOMEM`, `SQLITE_INTERRUPT`, `SQLITE_SCHEMA`, all of `SQLITE_CONSTRAINT`; each [`SqliteFault`] |
+//! | Transient, the session is lost | [`SqliteFault::SchemaTooNew`]: a later release has changed the file beyond what this one can read. A group stops claiming, shows it, and goes on looking |
+//! | Halts | everything else, and so what only looks transient: `SQLITE_READONLY`, `SQLITE_IOERR`, `SQLITE_CORRUPT`, `SQLITE_CANTOPEN`, `SQLITE_PROTOCOL`, `SQLITE_MISUSE`, `SQLITE_NOTADB`, `SQLITE_NOMEM`, `SQLITE_INTERRUPT`, `SQLITE_SCHEMA`, all of `SQLITE_CONSTRAINT`; each other [`SqliteFault`] |
 
 mod batch;
+mod births;
 mod builder;
 mod claim;
 mod enqueue;
 mod fault;
 mod file;
+mod find;
+mod latch;
 mod lease;
 mod locked;
 mod migrate;
 mod open;
 mod operations;
+mod pumps;
+mod purge;
+mod queues;
 mod reads;
+mod records;
 mod report;
 mod row;
 mod session;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use builder::{SqliteStoreBuilder, Synchronous};
 pub use fault::SqliteFault;
 
 use crate::Timestamp;
-use crate::store::{Bounds, Hub, Session, Store, StoreClock, StoreError, StoreFaultClassifier};
+use crate::store::{
+    Bounds, HistoryPolicy, Hub, Session, Store, StoreClock, StoreError, StoreFaultClassifier,
+};
 use builder::Options;
 use file::Identity;
 use std::fmt;
@@ -82,6 +93,7 @@ struct Inner {
     identity: Identity,
     options: Options,
     bounds: Bounds,
+    history: HistoryPolicy,
     /// `None` is the host's wall clock.
     clock: Option<Arc<dyn StoreClock>>,
     hub: Hub,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const ENGINE_MIN: i32 = 3_038_000;
 
 /// Statements kept prepared per session: more than there are.
-const STATEMENTS_MAX: usize = 64;
+const STATEMENTS_MAX: usize = 128;
 
 /// Opens or makes the file, brings its schema up to date, and says where it is and which file it is.
 ///

@@ -1,41 +1,68 @@
-//! What an operator causes.
+//! What an operator causes: one job or a page of them, through the same three writes.
 
-use super::locked;
-use crate::kernel::state::JobState;
-use crate::store::{CancelAnswer, RequeueAnswer, StoreError};
-use crate::{JobId, Timestamp};
-use rusqlite::{Connection, params};
+use super::batch::Seqs;
+use super::find;
+use super::locked::{self, Names};
+use super::work::{Change, Work};
+use super::{latch, row};
+use crate::store::{
+    AuditAction, BulkAnswer, BulkChange, CancelAnswer, JobFilter, PAGE_MAX, RequeueAnswer,
+    StoreError, TransitionBy,
+};
+use crate::{JobId, JobState};
+use rusqlite::params;
+use std::rc::Rc;
+
+/// A job that is about to be changed.
+struct Subject {
+    id: JobId,
+    seq: i64,
+    state: JobState,
+    queue: Rc<str>,
+    attempt: u32,
+}
+
+impl Subject {
+    fn new(id: JobId, job: &locked::Locked) -> Self {
+        let queue = Rc::clone(&job.queue);
+        Self { id, seq: job.seq, state: job.view.state, queue, attempt: job.view.attempt }
+    }
+
+    fn change(&self, to: JobState) -> Change<'_> {
+        Change {
+            job: self.id,
+            queue: &self.queue,
+            from: Some(self.state),
+            to,
+            attempt: self.attempt,
+            by: TransitionBy::Operator,
+            worker: None,
+            detail: None,
+        }
+    }
+}
 
 /// Asks for a job to be cancelled, inside the caller's write transaction.
 ///
 /// # Errors
 /// Faults, and a write that did not touch the row it was meant for.
 pub(super) fn request_cancel(
-    conn: &Connection,
+    work: &mut Work<'_>,
+    actor: &str,
     job: JobId,
-    now: Timestamp,
 ) -> Result<CancelAnswer, StoreError> {
-    let Some(locked) = locked::read_one(conn, job)? else {
+    let Some(locked) = locked::read_one(work.conn, job)? else {
         return Ok(CancelAnswer::NotFound);
     };
     match locked.view.state {
         JobState::Scheduled | JobState::AwaitingParent => {
-            let touched = conn
-                .prepare_cached(
-                    "UPDATE main.backwave_jobs \
-                        SET state = 6, finished_at = ?2, cancel_requested = 1 WHERE seq = ?1",
-                )?
-                .execute(params![locked.seq, now.as_micros()])?;
-            locked::expect_touched("a cancellation", touched, 1)?;
+            cancel(work, actor, &[Subject::new(job, &locked)])?;
             Ok(CancelAnswer::Cancelled)
         }
         JobState::Leased => {
-            let touched = conn
-                .prepare_cached(
-                    "UPDATE main.backwave_jobs SET cancel_requested = 1 WHERE seq = ?1",
-                )?
-                .execute([locked.seq])?;
-            locked::expect_touched("a cancel request", touched, 1)?;
+            if !locked.cancel_requested {
+                mark(work, actor, &[Subject::new(job, &locked)])?;
+            }
             Ok(CancelAnswer::Requested)
         }
         ended @ (JobState::Succeeded
@@ -50,25 +77,142 @@ pub(super) fn request_cancel(
 /// # Errors
 /// Faults, and a write that did not touch the row it was meant for.
 pub(super) fn requeue(
-    conn: &Connection,
+    work: &mut Work<'_>,
+    actor: &str,
     job: JobId,
-    now: Timestamp,
 ) -> Result<RequeueAnswer, StoreError> {
-    let Some(locked) = locked::read_one(conn, job)? else {
+    let Some(locked) = locked::read_one(work.conn, job)? else {
         return Ok(RequeueAnswer::NotFound);
     };
     if !matches!(locked.view.state, JobState::DeadLettered | JobState::Quarantined) {
         return Ok(RequeueAnswer::IllegalState(locked.view.state));
     }
-    // What went wrong last and how the last attempt was settled stay: the first is for people, the
-    // second tells a late report from a repeated one.
-    let touched = conn
-        .prepare_cached(
-            "UPDATE main.backwave_jobs \
-                SET state = 0, due_at = ?2, failures = 0, cancel_requested = 0, finished_at = NULL \
-              WHERE seq = ?1",
-        )?
-        .execute(params![locked.seq, now.as_micros()])?;
-    locked::expect_touched("a requeue", touched, 1)?;
+    reschedule(work, actor, &[Subject::new(job, &locked)])?;
     Ok(RequeueAnswer::Requeued)
 }
+
+/// Changes a page of the jobs that a filter matches, inside the caller's write transaction.
+///
+/// # Errors
+/// Faults, and a write that did not touch the rows it was meant for.
+pub(super) fn change_matching(
+    work: &mut Work<'_>,
+    actor: &str,
+    change: BulkChange,
+    filter: &JobFilter,
+    after: Option<JobId>,
+    max: u32,
+) -> Result<BulkAnswer, StoreError> {
+    let max = max.clamp(1, PAGE_MAX);
+    let subjects = matching(work, change, filter, after, max)?;
+    let changed = subjects.len() as u32;
+    let last = subjects.last().map(|subject| subject.id);
+    match change {
+        BulkChange::Cancel => {
+            let (leased, waiting): (Vec<_>, Vec<_>) =
+                subjects.into_iter().partition(|subject| subject.state == JobState::Leased);
+            cancel(work, actor, &waiting)?;
+            mark(work, actor, &leased)?;
+        }
+        BulkChange::Requeue => {
+            reschedule(work, actor, &subjects)?;
+            for subject in &subjects {
+                work.wake(&subject.queue, work.now);
+            }
+        }
+    }
+    Ok(BulkAnswer::new(changed, last.filter(|_| changed == max), work.now))
+}
+
+/// The first `max` jobs beyond `after` that match and can be changed so.
+fn matching(
+    work: &Work<'_>,
+    change: BulkChange,
+    filter: &JobFilter,
+    after: Option<JobId>,
+    max: u32,
+) -> Result<Vec<Subject>, StoreError> {
+    let Some(query) = find::changeable(change, filter, after, max) else {
+        return Ok(Vec::new());
+    };
+    let mut statement = work.conn.prepare(&query.sql)?;
+    let mut rows = statement.query(rusqlite::params_from_iter(query.values))?;
+    let mut queues = Names::default();
+    let mut subjects = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id = row::job_id(row, 0)?;
+        subjects.push(Subject {
+            id,
+            seq: row.get(1)?,
+            state: row::state(row, 2, id)?,
+            queue: queues.share(row, 3)?,
+            attempt: row.get(4)?,
+        });
+    }
+    Ok(subjects)
+}
+
+/// Makes waiting jobs Cancelled, whatever they wait for.
+fn cancel(work: &mut Work<'_>, actor: &str, subjects: &[Subject]) -> Result<(), StoreError> {
+    write(work, CANCEL, "a cancellation", subjects)?;
+    // Before their dependents: one that is cancelled by the same call has no gates any more.
+    let of_waiting: Vec<JobId> = subjects
+        .iter()
+        .filter(|subject| subject.state == JobState::AwaitingParent)
+        .map(|subject| subject.id)
+        .collect();
+    latch::drop_gates_of(work.conn, of_waiting.into_iter())?;
+    for subject in subjects {
+        work.changed(&subject.change(JobState::Cancelled));
+        work.audited(actor, AuditAction::Cancel, Some(subject.id), &subject.queue);
+    }
+    let ended = subjects.iter().map(|subject| (subject.id, JobState::Cancelled)).collect();
+    latch::resolve(work, ended, latch::GATES_MAX)?;
+    Ok(())
+}
+
+/// Marks leased jobs, for their holders to hear of.
+fn mark(work: &mut Work<'_>, actor: &str, subjects: &[Subject]) -> Result<(), StoreError> {
+    if subjects.is_empty() {
+        return Ok(());
+    }
+    let seqs: Seqs = subjects.iter().map(|subject| subject.seq).collect();
+    let touched = work.conn.prepare_cached(MARK)?.execute([seqs.to_json()])?;
+    locked::expect_touched("a cancel request", touched, subjects.len())?;
+    for subject in subjects {
+        work.audited(actor, AuditAction::Cancel, Some(subject.id), &subject.queue);
+    }
+    Ok(())
+}
+
+/// Makes failed jobs Scheduled. What went wrong last and how the last attempt was settled stay: the first is
+/// for people, the second tells a late report from a repeated one.
+fn reschedule(work: &mut Work<'_>, actor: &str, subjects: &[Subject]) -> Result<(), StoreError> {
+    write(work, REQUEUE, "a requeue", subjects)?;
+    for subject in subjects {
+        work.changed(&subject.change(JobState::Scheduled));
+        work.audited(actor, AuditAction::Requeue, Some(subject.id), &subject.queue);
+    }
+    Ok(())
+}
+
+fn write(work: &Work<'_>, sql: &str, what: &str, subjects: &[Subject]) -> Result<(), StoreError> {
+    if subjects.is_empty() {
+        return Ok(());
+    }
+    let seqs: Seqs = subjects.iter().map(|subject| subject.seq).collect();
+    let mut statement = work.conn.prepare_cached(sql)?;
+    let touched = statement.execute(params![seqs.to_json(), work.now.as_micros()])?;
+    locked::expect_touched(what, touched, subjects.len())
+}
+
+const CANCEL: &str = "UPDATE main.backwave_jobs \
+            SET state = 6, finished_at = ?2, cancel_requested = 1 \
+          WHERE seq IN (SELECT value FROM json_each(?1))";
+
+const MARK: &str = "UPDATE main.backwave_jobs SET cancel_requested = 1 \
+          WHERE seq IN (SELECT value FROM json_each(?1))";
+
+const REQUEUE: &str = "UPDATE main.backwave_jobs \
+            SET state = 0, due_at = ?2, failures = 0, cancel_requested = 0, finished_at = NULL \
+          WHERE seq IN (SELECT value FROM json_each(?1))";

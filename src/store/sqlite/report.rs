@@ -1,12 +1,15 @@
 //! How attempts end: one read under the lock, the fence for each row, one write.
 
 use super::batch::{Heap, Records};
+use super::latch;
 use super::locked::{self, Locked};
-use crate::Timestamp;
+use super::work::{Change, Work};
 use crate::kernel::state::JobState;
 use crate::store::{
-    Mode, OutcomeRow, RowReport, SettledBy, Settlement, StaleReason, StoreError, judge,
+    Mode, OutcomeRow, RowReport, SettledBy, Settlement, StaleReason, StoreError, TransitionBy,
+    judge,
 };
+use crate::{JobId, Timestamp};
 use rusqlite::{Connection, params};
 
 /// Settles attempts inside the caller's write transaction; one entry per row, in order.
@@ -14,24 +17,56 @@ use rusqlite::{Connection, params};
 /// # Errors
 /// Faults, and a write that did not touch the rows it was meant for.
 pub(super) fn settle(
-    conn: &Connection,
+    work: &mut Work<'_>,
     rows: &[OutcomeRow],
-    now: Timestamp,
 ) -> Result<Vec<RowReport>, StoreError> {
-    let mut jobs = locked::read(conn, rows.iter().map(|row| row.job))?;
+    let now = work.now;
+    let mut jobs = locked::read(work.conn, rows.iter().map(|row| row.job))?;
     let mut writes = Writes::default();
+    let mut ended = Vec::new();
     let mut reports = Vec::with_capacity(rows.len());
     for row in rows {
         reports.push(match jobs.get_mut(&row.job) {
             None => RowReport::Stale(StaleReason::Gone),
             Some(job) => match judge(&job.view, row, now) {
-                Ok(()) => RowReport::Applied(writes.add(job, row, now)),
+                Ok(()) => {
+                    let state = writes.add(job, row, now);
+                    note(work, job, row, state, &mut ended);
+                    RowReport::Applied(state)
+                }
                 Err(refusal) => refusal.answer(job.view.state),
             },
         });
     }
-    writes.carry_out(conn, now)?;
+    writes.carry_out(work.conn, now)?;
+    latch::resolve(work, ended, latch::GATES_MAX)?;
     Ok(reports)
+}
+
+/// Notes what one settlement changes beside its row.
+fn note(
+    work: &mut Work<'_>,
+    job: &Locked,
+    row: &OutcomeRow,
+    state: JobState,
+    ended: &mut Vec<(JobId, JobState)>,
+) {
+    if state.is_terminal() {
+        ended.push((row.job, state));
+    }
+    work.changed(&Change {
+        job: row.job,
+        queue: &job.queue,
+        from: Some(JobState::Leased),
+        to: state,
+        attempt: row.attempt,
+        by: match row.mode {
+            Mode::Holder => TransitionBy::Holder,
+            Mode::Reap => TransitionBy::Reaper,
+        },
+        worker: Some(row.owner),
+        detail: row.detail.as_deref(),
+    });
 }
 
 /// The settlements of a batch, on their way into one statement.

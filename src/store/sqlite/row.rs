@@ -3,7 +3,7 @@
 use super::fault::SqliteFault;
 use crate::invariant::InvariantTrigger;
 use crate::kernel::state::JobState;
-use crate::store::{SettledBy, StoreError};
+use crate::store::{ParentRule, SettledBy, StoreError, TransitionBy};
 use crate::{JobId, RetryPolicy, Timestamp, WorkerId};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -84,6 +84,47 @@ pub(super) fn timeout(row: &Row<'_>, column: usize) -> Result<Option<Duration>, 
         ValueRef::Null => Ok(None),
         _ => unsigned(row, column).map(|us| Some(Duration::from_micros(us))),
     }
+}
+
+/// Which ends of its parents release a job.
+pub(super) fn parent_rule(
+    row: &Row<'_>,
+    column: usize,
+    job: JobId,
+) -> Result<ParentRule, StoreError> {
+    let code: i64 = row.get(column)?;
+    ParentRule::from_code(code).ok_or_else(|| {
+        let message = format!("the parent rule of job {job} is stored as {code}");
+        StoreError::found(InvariantTrigger::UndefinedEnumValueStored, message)
+    })
+}
+
+/// Whose hand changed a job's state.
+pub(super) fn transition_by(
+    row: &Row<'_>,
+    column: usize,
+    job: JobId,
+) -> Result<TransitionBy, StoreError> {
+    let code: i64 = row.get(column)?;
+    TransitionBy::from_code(code).ok_or_else(|| {
+        let message = format!("who changed the state of job {job} is stored as {code}");
+        StoreError::found(InvariantTrigger::UndefinedEnumValueStored, message)
+    })
+}
+
+/// A limit, where there is one.
+pub(super) fn limit(row: &Row<'_>, column: usize) -> Result<Option<u32>, StoreError> {
+    Ok(row.get(column)?)
+}
+
+/// A list of texts, kept as a JSON array.
+pub(super) fn texts(
+    row: &Row<'_>,
+    column: usize,
+    what: &'static str,
+) -> Result<Vec<String>, StoreError> {
+    let text = row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?;
+    serde_json::from_str(text).map_err(|_| SqliteFault::UnreadableList { column: what }.into())
 }
 
 /// A number that is never negative.

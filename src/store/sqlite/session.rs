@@ -5,7 +5,12 @@
 
 use super::fault::SqliteFault;
 use super::file::Identity;
-use super::{Inner, claim, enqueue, lease, open, operations, reads, report};
+use super::work::{Wakes, Work};
+use super::{
+    Inner, claim, enqueue, latch, lease, migrate, open, operations, pumps, purge, queues, reads,
+    records, report,
+};
+use crate::invariant::InvariantTrigger;
 use crate::store::{
     Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
     EnqueueAnswer, Exchanged, Found, HandedBack, Held, JobFilter, JobRecord, JobRow, Jobs, Lapsed,
@@ -49,11 +54,18 @@ impl SqliteSession {
     /// was read under that lock.
     fn write<T>(
         &mut self,
-        work: impl FnOnce(&Connection, Timestamp) -> Result<T, StoreError>,
+        work: impl FnOnce(&mut Work<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.require_usable()?;
         let result = transact(&mut self.conn, &self.store, work);
-        self.leave(result)
+        let (answer, wakes) = self.leave(result)?;
+        if !wakes.is_empty() {
+            let now = self.store.now();
+            for (queue, due_at) in wakes {
+                self.store.hub.wake(&queue, due_at.since(now));
+            }
+        }
+        Ok(answer)
     }
 
     fn require_usable(&mut self) -> Result<(), StoreError> {
@@ -86,16 +98,18 @@ impl SqliteSession {
     fn claim_if_due(&mut self, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
         let (idle, now) = self.read(|conn, now| {
             if claim.total == 0 {
-                return Ok((Some(None), now));
+                return Ok((Some((false, None)), now));
             }
             Ok(match claim::peek(conn, claim, now)? {
                 claim::Peek::Due => (None, now),
-                claim::Peek::Idle(next_due) => (Some(next_due), now),
+                claim::Peek::Idle { withheld, next_due } => (Some((withheld, next_due)), now),
             })
         })?;
         match idle {
-            Some(next_due) => Ok(Claimed::new(Vec::new(), now).next_due(next_due)),
-            None => self.write(|conn, now| claim::take(conn, claim, now)),
+            Some((withheld, next_due)) => {
+                Ok(Claimed::new(Vec::new(), now).withheld(withheld).next_due(next_due))
+            }
+            None => self.write(|work| claim::take(work, claim)),
         }
     }
 }
@@ -104,12 +118,36 @@ impl SqliteSession {
 fn transact<T>(
     conn: &mut Connection,
     store: &Inner,
-    work: impl FnOnce(&Connection, Timestamp) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
+    work: impl FnOnce(&mut Work<'_>) -> Result<T, StoreError>,
+) -> Result<(T, Wakes), StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let answer = work(&tx, store.now())?;
+    require_write_lock(&tx)?;
+    migrate::require_still_readable(&tx, &store.path)?;
+    let mut under_way = Work::new(&tx, store.now(), store.history);
+    let answer = work(&mut under_way)?;
+    let wakes = under_way.finish()?;
     tx.commit()?;
-    Ok(answer)
+    Ok((answer, wakes))
+}
+
+/// Everything here rests on being the only writer: that `BEGIN IMMEDIATE` succeeded must mean it.
+fn require_write_lock(conn: &Connection) -> Result<(), StoreError> {
+    if holds_write_lock(conn)? {
+        return Ok(());
+    }
+    let message = "a transaction that began as a writer does not hold the write lock";
+    Err(StoreError::found(InvariantTrigger::ApplicationLockNotAcquired, message))
+}
+
+#[cfg(feature = "bundled")]
+fn holds_write_lock(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.transaction_state(Some("main"))? == rusqlite::TransactionState::Write)
+}
+
+/// Of an engine that is not known when this is built, only whether there is a transaction can be asked.
+#[cfg(not(feature = "bundled"))]
+fn holds_write_lock(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(!conn.is_autocommit())
 }
 
 impl Jobs for SqliteSession {
@@ -120,10 +158,7 @@ impl Jobs for SqliteSession {
         if rows.is_empty() {
             return Ok(EnqueueAnswer::Accepted { is_new: Vec::new(), store_time: self.now()? });
         }
-        self.write(|conn, store_time| {
-            let is_new = enqueue::insert(conn, rows, store_time)?;
-            Ok(EnqueueAnswer::Accepted { is_new, store_time })
-        })
+        self.write(|work| enqueue::insert(work, rows))
     }
 
     fn claim(&mut self, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
@@ -134,7 +169,7 @@ impl Jobs for SqliteSession {
         if rows.is_empty() {
             return Ok(Reported::new(Vec::new(), self.now()?));
         }
-        self.write(|conn, now| Ok(Reported::new(report::settle(conn, rows, now)?, now)))
+        self.write(|work| Ok(Reported::new(report::settle(work, rows)?, work.now)))
     }
 
     fn exchange(
@@ -146,9 +181,9 @@ impl Jobs for SqliteSession {
             let claimed = self.claim_if_due(claim)?;
             return Ok(Exchanged::new(Reported::new(Vec::new(), claimed.store_time), claimed));
         }
-        self.write(|conn, now| {
-            let reported = Reported::new(report::settle(conn, rows, now)?, now);
-            Ok(Exchanged::new(reported, claim::take(conn, claim, now)?))
+        self.write(|work| {
+            let reported = Reported::new(report::settle(work, rows)?, work.now);
+            Ok(Exchanged::new(reported, claim::take(work, claim)?))
         })
     }
 
@@ -161,7 +196,7 @@ impl Jobs for SqliteSession {
         if rows.is_empty() {
             return Ok(Renewal::new(Vec::new(), self.now()?));
         }
-        self.write(|conn, now| lease::renew(conn, worker, rows, lease, now))
+        self.write(|work| lease::renew(work, worker, rows, lease))
     }
 
     fn find_lapsed(&mut self, queues: &[String], max: u32) -> Result<Lapsed, StoreError> {
@@ -176,7 +211,7 @@ impl Jobs for SqliteSession {
         if rows.is_empty() {
             return Ok(HandedBack::new(Vec::new(), self.now()?));
         }
-        self.write(|conn, now| lease::hand_back(conn, worker, rows, now))
+        self.write(|work| lease::hand_back(work, worker, rows))
     }
 
     fn now(&mut self) -> Result<Timestamp, StoreError> {
@@ -185,65 +220,67 @@ impl Jobs for SqliteSession {
 }
 
 impl Operations for SqliteSession {
-    fn request_cancel(&mut self, _actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
-        self.write(|conn, now| operations::request_cancel(conn, job, now))
+    fn request_cancel(&mut self, actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
+        self.write(|work| operations::request_cancel(work, actor, job))
     }
 
-    fn requeue(&mut self, _actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError> {
-        self.write(|conn, now| operations::requeue(conn, job, now))
+    fn requeue(&mut self, actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError> {
+        self.write(|work| operations::requeue(work, actor, job))
     }
 
     fn change_matching(
         &mut self,
-        _actor: &str,
-        _change: BulkChange,
-        _filter: &JobFilter,
-        _after: Option<JobId>,
-        _max: u32,
+        actor: &str,
+        change: BulkChange,
+        filter: &JobFilter,
+        after: Option<JobId>,
+        max: u32,
     ) -> Result<BulkAnswer, StoreError> {
-        unbuilt()
+        self.write(|work| operations::change_matching(work, actor, change, filter, after, max))
     }
 
     fn change_queue(
         &mut self,
-        _actor: &str,
-        _queue: &str,
-        _change: QueueChange,
+        actor: &str,
+        queue: &str,
+        change: QueueChange,
     ) -> Result<QueueAnswer, StoreError> {
-        unbuilt()
+        self.write(|work| queues::change(work, actor, queue, change))
     }
 
-    fn revoke(
-        &mut self,
-        _actor: &str,
-        _worker: WorkerId,
-        _max: u32,
-    ) -> Result<Revoked, StoreError> {
-        unbuilt()
+    fn revoke(&mut self, actor: &str, worker: WorkerId, max: u32) -> Result<Revoked, StoreError> {
+        self.write(|work| lease::revoke(work, actor, worker, max))
     }
 }
 
 impl Upkeep for SqliteSession {
-    fn purge(&mut self, _purge: &Purge) -> Result<Purged, StoreError> {
-        unbuilt()
+    fn purge(&mut self, purge: &Purge) -> Result<Purged, StoreError> {
+        self.write(|work| purge::purge(work, purge))
     }
 
-    fn work_off_latches(&mut self, _max: u32) -> Result<LatchesWorkedOff, StoreError> {
-        unbuilt()
+    fn work_off_latches(&mut self, max: u32) -> Result<LatchesWorkedOff, StoreError> {
+        // First without a lock: nearly always there is nothing to do.
+        let (is_behind, now) = self.read(|conn, now| Ok((latch::is_behind(conn)?, now)))?;
+        if !is_behind {
+            return Ok(LatchesWorkedOff::new(0, false, now));
+        }
+        let max = max.clamp(1, purge::LOOKED_AT_MAX);
+        self.write(|work| {
+            let (resolved, more) = latch::work_off(work, max)?;
+            Ok(LatchesWorkedOff::new(resolved, more, work.now))
+        })
     }
 
-    fn announce(&mut self, _announcement: &Announcement) -> Result<Timestamp, StoreError> {
-        unbuilt()
+    fn announce(&mut self, announcement: &Announcement) -> Result<Timestamp, StoreError> {
+        self.write(|work| {
+            pumps::announce(work.conn, announcement, work.now)?;
+            Ok(work.now)
+        })
     }
 
-    fn withdraw(&mut self, _worker: WorkerId) -> Result<(), StoreError> {
-        unbuilt()
+    fn withdraw(&mut self, worker: WorkerId) -> Result<(), StoreError> {
+        self.write(|work| pumps::withdraw(work.conn, worker))
     }
-}
-
-/// TO BUILD.
-fn unbuilt<T>() -> Result<T, StoreError> {
-    Err(StoreError::new(std::io::Error::from(std::io::ErrorKind::Unsupported)))
 }
 
 impl Reads for SqliteSession {
@@ -251,39 +288,62 @@ impl Reads for SqliteSession {
         self.read(|conn, _| reads::job(conn, job))
     }
 
+    fn find(&mut self, filter: &JobFilter, page: &Page) -> Result<Found, StoreError> {
+        self.read(|conn, _| reads::find(conn, filter, page))
+    }
+
     fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
         self.read(|conn, _| reads::counts(conn))
     }
 
-    fn find(&mut self, _filter: &JobFilter, _page: &Page) -> Result<Found, StoreError> {
-        unbuilt()
-    }
-
-    fn parents(&mut self, _job: JobId) -> Result<Vec<ParentRecord>, StoreError> {
-        unbuilt()
+    fn parents(&mut self, job: JobId) -> Result<Vec<ParentRecord>, StoreError> {
+        self.read(|conn, _| records::parents(conn, job))
     }
 
     fn ancestor(
         &mut self,
-        _job: JobId,
-        _ancestor: JobId,
+        job: JobId,
+        ancestor: JobId,
     ) -> Result<Option<ParentRecord>, StoreError> {
-        unbuilt()
+        self.read(|conn, _| records::ancestor(conn, job, ancestor))
     }
 
-    fn history(&mut self, _job: JobId) -> Result<Vec<Transition>, StoreError> {
-        unbuilt()
+    fn history(&mut self, job: JobId) -> Result<Vec<Transition>, StoreError> {
+        self.read(|conn, _| records::history(conn, job))
     }
 
-    fn audit(&mut self, _filter: &AuditFilter) -> Result<AuditPage, StoreError> {
-        unbuilt()
+    fn audit(&mut self, filter: &AuditFilter) -> Result<AuditPage, StoreError> {
+        self.read(|conn, _| records::audit(conn, filter))
     }
 
     fn queues(&mut self) -> Result<Vec<QueueSettings>, StoreError> {
-        unbuilt()
+        self.read(|conn, _| queues::all(conn))
     }
 
     fn pumps(&mut self) -> Result<Vec<PumpRecord>, StoreError> {
-        unbuilt()
+        self.read(|conn, _| pumps::all(conn))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_without_the_write_lock_is_a_violation() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut conn = Connection::open(folder.path().join("a.db")).expect("it opens");
+        conn.execute_batch("CREATE TABLE t (x)").expect("made");
+        let trigger =
+            |conn: &Connection| require_write_lock(conn).map_err(|error| error.counted().trigger());
+        let violated = Err(Some(InvariantTrigger::ApplicationLockNotAcquired));
+        assert_eq!(trigger(&conn), violated);
+        let tx = conn.transaction().expect("begun as a reader");
+        tx.query_row("SELECT count(*) FROM t", [], |_| Ok(())).expect("read");
+        #[cfg(feature = "bundled")]
+        assert_eq!(trigger(&tx), violated);
+        drop(tx);
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).expect("begun");
+        assert_eq!(trigger(&tx), Ok(()));
     }
 }

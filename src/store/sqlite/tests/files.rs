@@ -1,6 +1,7 @@
 use super::*;
+use crate::store::sqlite::work::Work;
 use crate::store::sqlite::{SqliteFault, Synchronous};
-use crate::store::{FaultClass, StoreError, classify};
+use crate::store::{FaultClass, HistoryPolicy, StoreError, classify};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;
@@ -91,7 +92,7 @@ fn a_newer_schema_is_refused_and_a_newer_one_that_still_serves_us_is_not() {
     let SqliteFault::SchemaTooNew { version, min_reader, known, .. } = fault(&error) else {
         panic!("{error}");
     };
-    assert_eq!((*version, *min_reader, *known), (9, 8, 1));
+    assert_eq!((*version, *min_reader, *known), (9, 8, 2));
     let error = bench.store.open_session().err().expect("an open store is refused too");
     assert!(matches!(fault(&error), SqliteFault::SchemaTooNew { .. }));
 }
@@ -226,7 +227,8 @@ fn a_full_disk_is_transient_and_nothing_of_the_write_stays() {
     let rows = [job(), large];
     let behavior = rusqlite::TransactionBehavior::Immediate;
     let tx = conn.transaction_with_behavior(behavior).expect("begun");
-    let error = super::super::enqueue::insert(&tx, &rows, bench.now()).expect_err("no room");
+    let mut work = Work::new(&tx, bench.now(), HistoryPolicy::Off);
+    let error = super::super::enqueue::insert(&mut work, &rows).expect_err("no room");
     drop(tx);
     assert_eq!(error.code(), Some("SQLITE_FULL, 13"));
     assert_eq!(classify(&error, bench.store.fault_classifier()), FaultClass::Transient);

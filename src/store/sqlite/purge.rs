@@ -1,0 +1,220 @@
+//! What is kept no longer goes, a page at a time.
+//!
+//! Ended jobs are looked at in the order of (state, end, id), which is that of their index. One that another
+//! job names as its parent stays as long as that other one is kept; those of one page that only hold each
+//! other go together, youngest generation first. The counts of what has ended follow by the file's own
+//! trigger, payloads by their foreign key.
+
+use super::batch::{self, Seqs};
+use super::locked::expect_touched;
+use super::row;
+use super::work::Work;
+use crate::store::{Purge, PurgeCursor, Purged, Retention, StoreError};
+use crate::{JobId, JobState, Timestamp};
+use rusqlite::{Connection, params};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The most that one call looks at.
+pub(super) const LOOKED_AT_MAX: u32 = 5000;
+
+/// So many generations of one family go by one call.
+const GENERATIONS_MAX: u32 = 16;
+
+/// A pump that has told nothing for so long is forgotten.
+const PUMP_KEPT: Duration = Duration::from_secs(7 * 86_400);
+
+/// Purges a page, inside the caller's write transaction.
+///
+/// # Errors
+/// Faults, and a write that did not touch the rows it was meant for.
+pub(super) fn purge(work: &Work<'_>, purge: &Purge) -> Result<Purged, StoreError> {
+    let Work { conn, now, .. } = *work;
+    let max = purge.max.clamp(1, LOOKED_AT_MAX);
+    let page = look(conn, &purge.retention, purge.cursor.ended, max, now)?;
+    let jobs = delete(conn, &page.candidates)?;
+    let trimmed = trim(conn, purge.retention.transitions_per_job, purge.cursor.trimmed, max)?;
+    forget(conn, &purge.retention, max, now)?;
+    let more = page.is_full || trimmed.is_full;
+    let mut cursor = PurgeCursor::default();
+    if more {
+        cursor.ended = page.last.filter(|_| page.is_full);
+        cursor.trimmed = trimmed.last;
+    }
+    Ok(Purged::new(jobs, cursor, more, now))
+}
+
+/// What one call looks at of the jobs that have ended.
+#[derive(Default)]
+struct Looked {
+    /// By row address.
+    candidates: BTreeMap<i64, JobId>,
+    last: Option<(JobState, Timestamp, JobId)>,
+    is_full: bool,
+}
+
+fn look(
+    conn: &Connection,
+    retention: &Retention,
+    after: Option<(JobState, Timestamp, JobId)>,
+    max: u32,
+    now: Timestamp,
+) -> Result<Looked, StoreError> {
+    let mut looked = Looked { last: after, ..Looked::default() };
+    let mut statement = conn.prepare_cached(OLD_ENOUGH)?;
+    for state in JobState::ALL.into_iter().filter(|state| state.is_terminal()) {
+        let Some(keep) = retention.of(state) else { continue };
+        let (from, id): (i64, &[u8]) = match &looked.last {
+            Some((last, ..)) if *last > state => continue,
+            Some((last, end, id)) if *last == state => (end.as_micros(), id.as_bytes()),
+            _ => (i64::MIN, &[]),
+        };
+        let left = u64::from(max) - looked.candidates.len() as u64;
+        let until = now.saturating_sub(keep).as_micros();
+        let mut rows = statement.query(params![state.code(), until, from, id, left as i64])?;
+        let mut last = None;
+        while let Some(row) = rows.next()? {
+            let id = row::job_id(row, 1)?;
+            looked.candidates.insert(row.get(0)?, id);
+            last = Some((state, row::time(row, 2)?, id));
+        }
+        drop(rows);
+        looked.last = last.or(looked.last);
+        if looked.candidates.len() as u64 == u64::from(max) {
+            looked.is_full = true;
+            break;
+        }
+    }
+    Ok(looked)
+}
+
+/// Takes away those that nobody names as a parent; how many.
+fn delete(conn: &Connection, candidates: &BTreeMap<i64, JobId>) -> Result<u32, StoreError> {
+    let mut left = candidates.clone();
+    let mut gone: BTreeMap<i64, JobId> = BTreeMap::new();
+    for _ in 0..GENERATIONS_MAX {
+        let childless = childless(conn, &left)?;
+        if childless.is_empty() {
+            break;
+        }
+        let named: BTreeMap<i64, JobId> =
+            childless.iter().filter_map(|seq| left.remove_entry(seq)).collect();
+        let edges = delete_by_id(conn, DROP_LINEAGE, &named)?;
+        gone.extend(named);
+        if edges == 0 {
+            // No parent of theirs has lost a child by it.
+            break;
+        }
+    }
+    if gone.is_empty() {
+        return Ok(0);
+    }
+    delete_by_id(conn, DROP_HISTORY, &gone)?;
+    delete_by_id(conn, DROP_BACKLOG, &gone)?;
+    let seqs: Seqs = gone.keys().copied().collect();
+    let touched = conn.prepare_cached(DELETE)?.execute([seqs.to_json()])?;
+    expect_touched("a purge", touched, gone.len())?;
+    Ok(gone.len() as u32)
+}
+
+/// The row addresses of those that are nobody's parents.
+fn childless(conn: &Connection, jobs: &BTreeMap<i64, JobId>) -> Result<Vec<i64>, StoreError> {
+    let mut found = Vec::new();
+    if !jobs.is_empty() {
+        let seqs: Seqs = jobs.keys().copied().collect();
+        let mut statement = conn.prepare_cached(CHILDLESS)?;
+        let mut rows = statement.query([seqs.to_json()])?;
+        while let Some(row) = rows.next()? {
+            found.push(row.get(0)?);
+        }
+    }
+    Ok(found)
+}
+
+fn delete_by_id(
+    conn: &Connection,
+    sql: &str,
+    jobs: &BTreeMap<i64, JobId>,
+) -> Result<usize, StoreError> {
+    let ids = batch::ids(jobs.values().copied());
+    Ok(conn.prepare_cached(sql)?.execute(params![ids, jobs.len() as i64])?)
+}
+
+/// How far the trimming has come.
+struct Trimmed {
+    last: u64,
+    is_full: bool,
+}
+
+/// Takes away, of each job met among the next transitions, those beyond the newest so many.
+fn trim(conn: &Connection, keep: u32, after: u64, max: u32) -> Result<Trimmed, StoreError> {
+    let mut trimmed = Trimmed { last: after, is_full: false };
+    if keep == u32::MAX {
+        return Ok(trimmed);
+    }
+    let from = i64::try_from(after).unwrap_or(i64::MAX);
+    let mut statement = conn.prepare_cached(TRIM_PAGE)?;
+    let (last, count): (Option<i64>, u32) =
+        statement.query_row(params![from, max], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let Some(last) = last else { return Ok(trimmed) };
+    conn.prepare_cached(TRIM)?.execute(params![from, last, keep])?;
+    trimmed.last = last.unsigned_abs();
+    trimmed.is_full = count == max;
+    Ok(trimmed)
+}
+
+/// Takes away old audit records and the notes of pumps long gone.
+fn forget(
+    conn: &Connection,
+    retention: &Retention,
+    max: u32,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if let Some(keep) = retention.audit {
+        let until = now.saturating_sub(keep).as_micros();
+        conn.prepare_cached(FORGET_AUDIT)?.execute(params![until, max])?;
+    }
+    let until = now.saturating_sub(PUMP_KEPT).as_micros();
+    conn.prepare_cached("DELETE FROM main.backwave_pumps WHERE last_seen <= ?1")?
+        .execute([until])?;
+    Ok(())
+}
+
+/// Jobs that have ended in state `?1` at `?2` at the latest, from a place in their order on. The literal
+/// condition lets the partial index serve.
+pub(super) const OLD_ENOUGH: &str = "SELECT seq, id, finished_at FROM main.backwave_jobs \
+          WHERE state > 2 AND state = ?1 AND finished_at <= ?2 AND (finished_at, id) > (?3, ?4) \
+          ORDER BY finished_at, id LIMIT ?5";
+
+pub(super) const CHILDLESS: &str = "SELECT j.seq FROM json_each(?1) AS asked CROSS JOIN main.backwave_jobs AS j ON j.seq = asked.value \
+          WHERE NOT EXISTS (SELECT 1 FROM main.backwave_lineage AS l WHERE l.parent = j.id)";
+
+pub(super) const DELETE: &str =
+    "DELETE FROM main.backwave_jobs WHERE seq IN (SELECT value FROM json_each(?1))";
+
+pub(super) const DROP_LINEAGE: &str = "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
+         DELETE FROM main.backwave_lineage WHERE child IN (SELECT substr(?1, i * 16 + 1, 16) FROM place)";
+
+pub(super) const DROP_HISTORY: &str = "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
+         DELETE FROM main.backwave_transitions WHERE job IN (SELECT substr(?1, i * 16 + 1, 16) FROM place)";
+
+const DROP_BACKLOG: &str = "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
+         DELETE FROM main.backwave_latch_backlog WHERE parent IN (SELECT substr(?1, i * 16 + 1, 16) FROM place)";
+
+/// The last of the next `?2` transitions after `?1`, and how many there are.
+pub(super) const TRIM_PAGE: &str = "SELECT max(position), count(*) FROM ( \
+                SELECT position FROM main.backwave_transitions WHERE position > ?1 \
+                 ORDER BY position LIMIT ?2)";
+
+/// Of each job with a transition from `?1` (excluded) to `?2`, those beyond the newest `?3`. Where a job has
+/// fewer, there is no such position, and nothing is as early as it.
+pub(super) const TRIM: &str = "DELETE FROM main.backwave_transitions WHERE position IN ( \
+         SELECT t.position \
+           FROM (SELECT DISTINCT job FROM main.backwave_transitions \
+                  WHERE position > ?1 AND position <= ?2) AS met \
+          CROSS JOIN main.backwave_transitions AS t ON t.job = met.job \
+          WHERE t.position <= (SELECT n.position FROM main.backwave_transitions AS n \
+                                WHERE n.job = met.job ORDER BY n.position DESC LIMIT 1 OFFSET ?3))";
+
+pub(super) const FORGET_AUDIT: &str = "DELETE FROM main.backwave_audit WHERE position IN ( \
+         SELECT position FROM main.backwave_audit WHERE at <= ?1 ORDER BY at LIMIT ?2)";

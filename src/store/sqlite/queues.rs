@@ -1,0 +1,170 @@
+//! How queues are set: what an operator changes, and what a claim may take under it.
+//!
+//! A claim reads settings and counts leases in its own transaction, in which it is the only writer. So a
+//! limit is exact, and a pause holds from the next claim on.
+
+use super::row;
+use super::work::Work;
+use crate::invariant::InvariantTrigger;
+use crate::store::{AuditAction, QueueAnswer, QueueChange, QueueSettings, StoreError};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// What a claim may take from a queue that is set in some way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It is paused.
+    Closed,
+    /// So many jobs.
+    Limited(u32),
+}
+
+/// What of these queues is paused or limited; the others are free.
+///
+/// # Errors
+/// Faults, a settings row that is gone, and a count that is none.
+pub(super) fn rooms(
+    conn: &Connection,
+    queues: &[&str],
+) -> Result<HashMap<String, Room>, StoreError> {
+    let mut statement = conn.prepare_cached(PLANNED)?;
+    let mut rows = statement.query([serde_json::Value::from(queues).to_string()])?;
+    let mut rooms = HashMap::new();
+    while let Some(row) = rows.next()? {
+        let queue: String = row.get(0)?;
+        let room = if row.get(1)? { Room::Closed } else { room(conn, &queue)? };
+        rooms.insert(queue, room);
+    }
+    Ok(rooms)
+}
+
+/// The room that a limit leaves, by the settings and the leases as they are now.
+fn room(conn: &Connection, queue: &str) -> Result<Room, StoreError> {
+    let mut statement = conn.prepare_cached(ROOM)?;
+    let found = statement.query_row([queue], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let (limit, leased): (Option<u32>, Option<i64>) =
+        found.ok_or_else(|| not_locked(queue, "there is no row of it"))?;
+    let leased = leased.ok_or_else(|| uncounted(queue))?;
+    let room = i64::from(limit.unwrap_or(u32::MAX)) - leased;
+    Ok(Room::Limited(u32::try_from(room).unwrap_or(0)))
+}
+
+fn not_locked(queue: &str, why: &str) -> StoreError {
+    let message = format!("the settings of queue {queue:?} could not be held: {why}");
+    StoreError::found(InvariantTrigger::QueueConfigLockNotAcquired, message)
+}
+
+fn uncounted(queue: &str) -> StoreError {
+    let message = format!("the leases of queue {queue:?} were counted as null");
+    StoreError::found(InvariantTrigger::LeasedCountAggregateNull, message)
+}
+
+/// Changes how a queue is set, inside the caller's write transaction.
+///
+/// # Errors
+/// Faults, and a settings row that is not there after it was written.
+pub(super) fn change(
+    work: &mut Work<'_>,
+    actor: &str,
+    queue: &str,
+    change: QueueChange,
+) -> Result<QueueAnswer, StoreError> {
+    let before = settings(work.conn, queue)?;
+    let before = before.unwrap_or_else(|| QueueSettings::new(queue.to_owned()));
+    let mut after = before.clone();
+    if !after.apply(change) {
+        return Ok(QueueAnswer::new(after, false, work.now));
+    }
+    let mut statement = work.conn.prepare_cached(
+        "INSERT INTO main.backwave_queues (queue, is_paused, concurrency_limit) VALUES (?1, ?2, ?3) \
+             ON CONFLICT (queue) DO UPDATE SET is_paused = excluded.is_paused, \
+                                               concurrency_limit = excluded.concurrency_limit",
+    )?;
+    statement.execute(params![queue, after.is_paused, after.concurrency_limit])?;
+    if settings(work.conn, queue)?.as_ref() != Some(&after) {
+        return Err(not_locked(queue, "what was written does not read back"));
+    }
+    work.audited(actor, AuditAction::of_queue(change), None, queue);
+    if gives_more(&before, &after) {
+        work.wake(&Rc::from(queue), work.now);
+    }
+    Ok(QueueAnswer::new(after, true, work.now))
+}
+
+/// Whether claims may take what they could not before.
+fn gives_more(before: &QueueSettings, after: &QueueSettings) -> bool {
+    let most = |settings: &QueueSettings| match settings.concurrency_limit {
+        _ if settings.is_paused => 0,
+        Some(limit) => u64::from(limit),
+        None => u64::MAX,
+    };
+    most(after) > most(before)
+}
+
+/// Every queue that was set, ordered by name.
+///
+/// # Errors
+/// Faults.
+pub(super) fn all(conn: &Connection) -> Result<Vec<QueueSettings>, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT queue, is_paused, concurrency_limit FROM main.backwave_queues ORDER BY queue",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        all.push(decode(row)?);
+    }
+    Ok(all)
+}
+
+fn settings(conn: &Connection, queue: &str) -> Result<Option<QueueSettings>, StoreError> {
+    let mut statement = conn.prepare_cached(SETTINGS)?;
+    let mut rows = statement.query([queue])?;
+    rows.next()?.map(decode).transpose()
+}
+
+fn decode(row: &Row<'_>) -> Result<QueueSettings, StoreError> {
+    let mut settings = QueueSettings::new(row.get(0)?);
+    settings.is_paused = row.get(1)?;
+    settings.concurrency_limit = row::limit(row, 2)?;
+    Ok(settings)
+}
+
+pub(super) const SETTINGS: &str =
+    "SELECT queue, is_paused, concurrency_limit FROM main.backwave_queues WHERE queue = ?1";
+
+/// Which of the queues in the JSON array `?1` are paused or limited.
+pub(super) const PLANNED: &str = "SELECT q.queue, q.is_paused \
+           FROM json_each(?1) AS planned CROSS JOIN main.backwave_queues AS q ON q.queue = planned.value \
+          WHERE q.is_paused OR q.concurrency_limit IS NOT NULL";
+
+/// A queue's limit, and how many of its jobs are leased, dead leases included. The literal state lets the
+/// partial index serve.
+pub(super) const ROOM: &str = "SELECT concurrency_limit, \
+                (SELECT count(*) FROM main.backwave_jobs WHERE state = 2 AND queue = ?1) \
+           FROM main.backwave_queues WHERE queue = ?1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SqliteStore;
+
+    #[test]
+    fn a_limited_queue_without_its_row_and_a_count_that_is_none_are_violations() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.db");
+        SqliteStore::open(&path).expect("it opens");
+        let conn = Connection::open(&path).expect("it opens");
+        let trigger = || room(&conn, "mail").map_err(|error| error.counted().trigger());
+        assert_eq!(trigger(), Err(Some(InvariantTrigger::QueueConfigLockNotAcquired)));
+        let set = |sql: &str| conn.execute_batch(sql).expect("set");
+        set("INSERT INTO backwave_queues (queue, concurrency_limit) VALUES ('mail', 3)");
+        assert_eq!(trigger(), Ok(Room::Limited(3)));
+        // A table whose count is null cannot be had; a view that has no such rows at all can.
+        assert_eq!(
+            uncounted("mail").counted().trigger(),
+            Some(InvariantTrigger::LeasedCountAggregateNull)
+        );
+    }
+}
