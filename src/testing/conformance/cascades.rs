@@ -52,7 +52,7 @@ pub(super) fn a_quarantine_does_the_same(fixture: &Fixture) {
 }
 
 pub(super) fn giving_way_to_a_cancel_does_the_same(fixture: &Fixture) {
-    ends(fixture, Way::GaveWay);
+    ends(fixture, Way::CalledOff);
 }
 
 pub(super) fn a_cancel_of_a_waiting_parent_does_the_same(fixture: &Fixture) {

@@ -32,7 +32,7 @@ pub(super) enum Way {
     DeadLettered,
     DeadLetteredByTheReaper,
     Quarantined,
-    GaveWay,
+    CalledOff,
     CancelledWaiting,
     CancelledInBulk,
     /// The others under a cancel request.
@@ -115,7 +115,7 @@ impl Desk {
             Way::Succeeded => self.succeed(id),
             Way::DeadLettered => self.fail(id),
             Way::Quarantined => self.finish(id, Outcome::Quarantined),
-            Way::GaveWay => self.finish(id, Outcome::Cancelled),
+            Way::CalledOff => self.finish(id, Outcome::Cancelled),
             Way::CancelledWaiting => assert_eq!(self.cancel(id), CancelAnswer::Cancelled),
             Way::CancelledInBulk => {
                 let queue = self.job(id).queue;

@@ -347,7 +347,7 @@ pub(super) fn audit_records_are_kept_for_their_time(fixture: &Fixture) {
     desk.wait(KEEP - SECOND);
     let retention = Retention { audit: Some(KEEP), ..Retention::forever() };
     desk.purge(retention);
-    assert_eq!(desk.audit(&AuditFilter::default()), [newest.clone()]);
+    assert_eq!(desk.audit(&AuditFilter::default()), std::slice::from_ref(&newest));
     assert!(desk.find(early).is_some(), "its job is kept all the same");
     desk.purge(Retention::forever());
     assert_eq!(desk.audit(&AuditFilter::default()), [newest]);
