@@ -1,6 +1,7 @@
 //! What can be read.
 
 use super::row;
+use crate::invariant::InvariantTrigger;
 use crate::store::{Body, JobRecord, JobRow, QueueCount, StoreError};
 use crate::{JobId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -8,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 /// Reads one job, whole.
 ///
 /// # Errors
-/// Faults, and a stored number that is no member of its enum.
+/// Faults, a long payload that is gone, and what is stored as a number of no enum or as no policy.
 pub(super) fn job(conn: &Connection, job: JobId) -> Result<Option<JobRecord>, StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT j.wire_name, j.version, j.queue, coalesce(j.payload, p.payload), j.state, j.attempt, \
@@ -26,7 +27,7 @@ fn record(row: &Row<'_>, id: JobId) -> Result<JobRecord, StoreError> {
     let mut record = JobRecord::new(&JobRow::new(id, row.get::<_, String>(0)?), Timestamp::EPOCH);
     record.version = row.get(1)?;
     record.queue = row.get(2)?;
-    record.payload = Body::new(row.get(3)?);
+    record.payload = Body::new(payload(row, 3, id)?);
     record.state = row::state(row, 4, id)?;
     record.attempt = row.get(5)?;
     record.failures = row.get(6)?;
@@ -42,6 +43,15 @@ fn record(row: &Row<'_>, id: JobId) -> Result<JobRecord, StoreError> {
     record.output = row.get::<_, Option<Vec<u8>>>(16)?.map(Body::new);
     record.failure_detail = row.get(17)?;
     Ok(record)
+}
+
+/// A payload that stands neither in its row nor beside it has been taken away: as at a claim, no guess
+/// is made of it.
+fn payload(row: &Row<'_>, column: usize, job: JobId) -> Result<Vec<u8>, StoreError> {
+    row.get::<_, Option<Vec<u8>>>(column)?.ok_or_else(|| {
+        let message = format!("the long payload of job {job} does not exist");
+        StoreError::found(InvariantTrigger::GuaranteedRowAbsent, message)
+    })
 }
 
 /// Counts jobs by queue and state.
