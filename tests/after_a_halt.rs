@@ -298,6 +298,16 @@ fn a_lease_that_lapses_under_its_handler_is_told_by_one_line_and_counted_nowhere
 }
 
 #[test]
+fn a_ticker_that_dies_of_a_violation_halts_under_its_trigger() {
+    let scene = Scene::new("ticker's violation");
+    let died = || std::panic::panic_any(halt(MADE, "made by the test"));
+    let group = scene.spawn_as(finishing(), scene.options().ticker_probe(died));
+    let halt = scene.halted(&group, Some(MADE));
+    assert!(halt.message.starts_with("the ticker thread died: "), "{halt}");
+    assert!(halt.message.ends_with("made by the test"), "{halt}");
+}
+
+#[test]
 fn a_worker_thread_that_vanishes_halts_its_pump() {
     let scene = Scene::new("vanishes");
     let options = scene.options().worker_probe(|| panic!("gone before it began"));
