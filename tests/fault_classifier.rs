@@ -5,13 +5,10 @@ mod support;
 use backwave::invariant::{InvariantTrigger, halt};
 use backwave::store::{Bounds, Hub, Session, Store, StoreError, StoreFaultClassifier};
 use backwave::testing::{Intercept, StoreCall};
-use backwave::{DegradedCause, HaltState, HealthStatus, JobContext, JobState, Registry};
+use backwave::{HaltState, HealthStatus, JobState, Registry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-use support::gate::Gate;
 use support::log as lines;
-use support::tamper::Dialect;
 use support::world::{Task, World, eventually, facts, memory, quick, task};
 
 /// A fault whose message says what the classifier is to think of it.
@@ -138,34 +135,5 @@ fn a_fault_that_is_flagged_needs_no_adapter_to_be_known() {
     let id = world.enqueue(task("served"));
     assert_eq!(facts(&world.ended(id)), (JobState::Succeeded, 1, 0));
     assert_eq!(asked.load(Ordering::SeqCst), 0);
-    assert_eq!(group.shutdown().halts, []);
-}
-
-/// An adapter of the crate's own, and a fault of the engine's own.
-#[test]
-fn a_file_that_somebody_else_has_locked_degrades_and_heals() {
-    lines::record();
-    let (world, hand) = Dialect::Sqlite.world();
-    let gate = Gate::new();
-    let handler = |gate: &Gate, _: &JobContext, _: Task| {
-        gate.pass("begun");
-        Ok(())
-    };
-    let registry = Registry::new().handle_with(&gate.clone().into(), handler);
-    let group = world.spawn(registry, quick("locked file").lease(Duration::from_secs(30)));
-    let id = world.enqueue(task("reported late"));
-    assert_eq!(gate.heard(), "begun");
-    hand.run("BEGIN IMMEDIATE");
-    gate.open();
-    let marks = || world.health.degraded_groups().remove("locked file").unwrap_or_default();
-    eventually("it degrades", || !marks().is_empty());
-    assert_eq!(marks()[0].cause, DegradedCause::StoreFault);
-    assert!(world.health.is_healthy());
-    hand.run("COMMIT");
-    assert_eq!(facts(&world.ended(id)), (JobState::Succeeded, 1, 0));
-    eventually("it heals", || world.health.check().status == HealthStatus::Healthy);
-    let told = lines::lines("locked file", 1301);
-    assert!(told[0].message.contains("SQLITE_BUSY"), "{told:?}");
-    assert_eq!(lines::lines("locked file", 2001).len(), 0);
     assert_eq!(group.shutdown().halts, []);
 }

@@ -6,8 +6,8 @@ mod support;
 use backwave::invariant::{self, InvariantAction, InvariantTrigger};
 use backwave::testing::StoreCall;
 use backwave::{
-    CancelReason, Error, Group, HaltState, HealthStatus, JobContext, JobError, JobId, JobResult,
-    JobState, Registry,
+    CancelReason, DegradedCause, Error, Group, HaltState, HealthStatus, JobContext, JobError,
+    JobId, JobResult, JobState, Registry,
 };
 use log::Level;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -629,5 +629,34 @@ fn a_write_that_fails_with_a_transient_code_degrades_until_it_is_over() {
     assert_eq!(facts(&scene.world.ended(victim)), UNTOUCHED);
     eventually("it recovers", || health.check().status == HealthStatus::Healthy);
     assert_eq!(lines::lines(&scene.name, 2001).len(), 0);
+    assert_eq!(group.shutdown().halts, []);
+}
+
+/// A hand that holds the file's lock: a fault of the engine's own that its adapter knows to pass.
+#[test]
+fn a_file_that_somebody_else_has_locked_degrades_and_heals() {
+    lines::record();
+    let (world, hand) = Dialect::Sqlite.world();
+    let gate = Gate::new();
+    let handler = |gate: &Gate, _: &JobContext, _: Task| {
+        gate.pass("begun");
+        Ok(())
+    };
+    let registry = Registry::new().handle_with(&gate.clone().into(), handler);
+    let group = world.spawn(registry, quick("locked file").lease(Duration::from_secs(30)));
+    let id = world.enqueue(task("reported late"));
+    assert_eq!(gate.heard(), "begun");
+    hand.run("BEGIN IMMEDIATE");
+    gate.open();
+    let marks = || world.health.degraded_groups().remove("locked file").unwrap_or_default();
+    eventually("it degrades", || !marks().is_empty());
+    assert_eq!(marks()[0].cause, DegradedCause::StoreFault);
+    assert!(world.health.is_healthy());
+    hand.run("COMMIT");
+    assert_eq!(facts(&world.ended(id)), (JobState::Succeeded, 1, 0));
+    eventually("it heals", || world.health.check().status == HealthStatus::Healthy);
+    let told = lines::lines("locked file", 1301);
+    assert!(told[0].message.contains("SQLITE_BUSY"), "{told:?}");
+    assert_eq!(lines::lines("locked file", 2001).len(), 0);
     assert_eq!(group.shutdown().halts, []);
 }
