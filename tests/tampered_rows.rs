@@ -377,6 +377,9 @@ fn lease_taken_over_before_a_renewal(dialect: Dialect, name: &str) {
     assert!(group.wait_until_idle(PATIENCE));
     let told = [1202, 2001, 2003].map(|id| lines::lines(name, id).len());
     assert_eq!(told, [1, 0, 0]);
+    // By the renewal, and not only once the lease was over.
+    let reason = "the store says that it is not held any more";
+    assert_eq!(lines::lines(name, 1202)[0].field("reason"), reason);
     assert_eq!(facts(&scene.world.job(victim)), (JobState::Leased, 1, 0));
     assert_eq!(scene.world.health.check().status, HealthStatus::Healthy);
     assert_eq!(group.shutdown().halts, []);
