@@ -76,7 +76,7 @@ triggers! {
     DanglingGatingEdge,
     /// A parent read under lock is absent from the set which that read built. Halts.
     ParentJobMissingFromBatch,
-    /// A stored number is no member of its enum. Halts.
+    /// A stored number is no member of its enum, or a stored retry policy is none. Halts.
     UndefinedEnumValueStored,
     /// A serialising lock said that it was not taken. Halts.
     ApplicationLockNotAcquired,

@@ -61,6 +61,7 @@ const DRIVEN: &[(&str, &[(&str, &str)])] = &[
         &[
             ("tampered_rows.rs", "version_row_gone"),
             ("tampered_rows.rs", "a_long_payload_that_is_gone_halts_at_the_claim"),
+            ("tampered_rows.rs", "a_client_is_told_of_a_long_payload_that_is_gone"),
         ],
     ),
     (
@@ -68,6 +69,8 @@ const DRIVEN: &[(&str, &[(&str, &str)])] = &[
         &[
             ("tampered_rows.rs", "settler"),
             ("tampered_rows.rs", "state"),
+            ("tampered_rows.rs", "policy"),
+            ("tampered_rows.rs", "client_meets_a_policy_that_is_none"),
             ("tampered_rows.rs", "client_meets_a_state_that_is_none"),
         ],
     ),
@@ -132,6 +135,60 @@ fn a_trigger_has_a_site_exactly_where_that_is_said() {
     for (trigger, _) in DRIVEN {
         assert!(!sites(trigger).is_empty(), "{trigger} is driven, and nothing raises it");
     }
+}
+
+/// Made to fail the build if it could: a match on every trigger would then need no arm for the rest.
+#[test]
+#[deny(unreachable_patterns)]
+fn a_match_on_a_trigger_leaves_room_for_those_to_come() {
+    use InvariantTrigger as T;
+    for trigger in T::ALL {
+        let place = match *trigger {
+            T::OutcomeBatchCountMismatch | T::HeartbeatBatchCountMismatch => "known",
+            T::ClaimedJobTerminal | T::ClaimBatchOverrun | T::ClaimedRowNotLeasedToWorker => {
+                "known"
+            }
+            T::ClaimedRowNotEligible | T::OutcomeFenceRejected => "known",
+            T::ObserverReportFenceRejected | T::ObserverCursorRegressed => "known",
+            T::UnexpectedAffectedRowCount | T::GuaranteedRowAbsent | T::DanglingGatingEdge => {
+                "known"
+            }
+            T::ParentJobMissingFromBatch | T::UndefinedEnumValueStored => "known",
+            T::ApplicationLockNotAcquired | T::QueueConfigLockNotAcquired => "known",
+            T::LeasedCountAggregateNull => "known",
+            _ => "to come",
+        };
+        assert_eq!(place, "known", "{trigger}");
+    }
+}
+
+/// A check of the crate's own is a value under a trigger's name, never a bare assertion.
+#[test]
+fn no_check_of_the_crate_is_without_a_name() {
+    let bare = ["assert!(", "assert_eq!(", "assert_ne!(", "panic!(", "unreachable!("];
+    let (mut looked_at, mut found) = (0, Vec::new());
+    for (path, text) in sources(&root().join("src")) {
+        // What tests are written with may fail as tests do.
+        if path.components().any(|part| part.as_os_str() == "testing") {
+            continue;
+        }
+        looked_at += usize::from(path.extension().is_some_and(|extension| extension == "rs"));
+        // Evaluated while a program is built, and so no check of a running one.
+        let text = match body_of_const(&text, "assert_well_named") {
+            Some(while_built) => text.replace(while_built, ""),
+            None => text,
+        };
+        let code = code_of(&text).filter(|line| bare.iter().any(|bare| line.contains(bare)));
+        found.extend(code.map(|line| format!("{}: {}", path.display(), line.trim())));
+    }
+    assert!(looked_at > 50, "only {looked_at} sources were looked at");
+    assert_eq!(found, Vec::<String>::new());
+}
+
+fn body_of_const<'t>(text: &'t str, function: &str) -> Option<&'t str> {
+    let begin = text.find(&format!("const fn {function}<"))?;
+    let rest = &text[begin..];
+    Some(&rest[..rest.find("\n}\n")?])
 }
 
 /// The text of a function at the margin.

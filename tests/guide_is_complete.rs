@@ -12,6 +12,28 @@ fn the_page_on_fail_stop_names_every_trigger() {
 }
 
 #[test]
+fn the_page_on_fail_stop_lists_what_becomes_an_abort_and_says_when_respawning_is_wrong() {
+    let page = include_str!("../src/guide/fail_stop.md");
+    let (_, aborts) = page.split_once("# What cannot be contained").expect("there is such a part");
+    for abort in [
+        "stack overflow",
+        "a panic in a destructor while another panic unwinds",
+        "`extern \"C\"`",
+        "an allocation that\nfails",
+        "a panic hook that aborts",
+        "`std::process::exit`",
+        "`panic = \"abort\"`",
+    ] {
+        assert!(aborts.contains(abort), "{abort} is missing");
+    }
+    for warning in
+        ["**Do not respawn in a loop.**", "Remove the cause. Then restart the process, or"]
+    {
+        assert!(page.contains(warning), "{warning} is missing");
+    }
+}
+
+#[test]
 fn the_page_on_operating_names_every_event_id_and_no_other() {
     let page = include_str!("../src/guide/operating.md");
     let logged = include_str!("../src/telemetry.rs").split("event_id = ").skip(1);

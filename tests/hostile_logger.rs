@@ -1,19 +1,23 @@
-//! A logger that panics at every line and calls the crate back: nothing of it reaches a group.
+//! A logger that panics at every line and calls the crate back, the health of that very group included:
+//! nothing of it reaches a group.
 
 mod support;
 
 use backwave::invariant::{InvariantTrigger, halt};
 use backwave::testing::Intercept;
-use backwave::{Client, HealthStatus, JobState, MemoryStore, Registry, Stopped};
+use backwave::{Client, Health, HealthStatus, JobState, MemoryStore, Registry, Stopped};
 use log::{Log, Metadata, Record};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use support::world::{PATIENCE, Task, World, facts, quick, task};
 
 struct Hostile;
 
 static LINES: AtomicUsize = AtomicUsize::new(0);
+static HEALTH: OnceLock<Arc<Health>> = OnceLock::new();
+/// What the health said at each line of a halt.
+static SHOWN: Mutex<Vec<HealthStatus>> = Mutex::new(Vec::new());
 static CLIENT: LazyLock<Client> = LazyLock::new(|| Client::new(MemoryStore::new()));
 
 thread_local! {
@@ -31,6 +35,12 @@ impl Log for Hostile {
         }
         LINES.fetch_add(1, Ordering::SeqCst);
         let asked = CLIENT.monitor().counts();
+        if let Some(health) = HEALTH.get() {
+            let status = health.check().status;
+            if record.level() == log::Level::Error && !health.is_healthy() {
+                SHOWN.lock().unwrap_or_else(PoisonError::into_inner).push(status);
+            }
+        }
         INSIDE.set(false);
         panic!("the logger has no room left, {asked:?}");
     }
@@ -46,6 +56,7 @@ fn a_logger_that_panics_and_calls_back_disturbs_nothing() {
     log::set_max_level(log::LevelFilter::Trace);
 
     let world: World = support::world::memory();
+    assert!(HEALTH.set(Arc::clone(&world.health)).is_ok());
     let registry = Registry::new().handle(|ctx, Task(how)| match (how.as_str(), ctx.attempt()) {
         ("fails once", 1) => Err("it failed".into()),
         _ => Ok(()),
@@ -66,4 +77,8 @@ fn a_logger_that_panics_and_calls_back_disturbs_nothing() {
     let Stopped::Halted(halt) = group.wait() else { panic!("no halt") };
     assert_eq!(halt.trigger, Some(InvariantTrigger::GuaranteedRowAbsent));
     assert!(!world.health.is_healthy());
+    // Two pumps halted, each shown before its line: the later line finds both.
+    let shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert!(matches!(shown[..], [_] | [_, _]), "{shown:?}");
+    assert!(shown.iter().all(|status| *status == HealthStatus::Unhealthy), "{shown:?}");
 }

@@ -7,17 +7,19 @@ mod support;
 use backwave::invariant::{InvariantAction, InvariantTrigger, halt, halts, violations};
 use backwave::store::{RowReport, StaleReason, StoreError};
 use backwave::testing::{Intercept, StoreCall};
-use backwave::{JobState, Registry, Stopped};
+use backwave::{Health, JobState, Registry, Stopped};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use support::world::{Task, World, eventually, facts, memory, quick, task};
 
 static COUNTS: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+/// Read by the recorder while the crate counts: nothing that the crate holds then keeps a reader waiting.
+static HEALTH: OnceLock<Arc<Health>> = OnceLock::new();
 static HOSTILE: AtomicBool = AtomicBool::new(false);
 
 struct Recording;
@@ -26,6 +28,11 @@ struct Counting(String);
 
 impl CounterFn for Counting {
     fn increment(&self, value: u64) {
+        if let Some(health) = HEALTH.get() {
+            let is_red = !health.is_healthy();
+            let is_halt = self.0.starts_with("backwave.group.halts");
+            assert!(is_red || !is_halt, "a halt is shown before it is counted");
+        }
         assert!(!HOSTILE.load(Ordering::SeqCst), "a counter of the host's");
         *COUNTS
             .lock()
@@ -68,6 +75,7 @@ fn counts() -> BTreeMap<String, u64> {
 /// A group that halts as `lie` says.
 fn halted(name: &str, lie: impl Fn() -> StoreError + Send + Sync + 'static) -> World {
     let world = memory();
+    HEALTH.get_or_init(|| Arc::clone(&world.health));
     let store = Intercept::new(Arc::clone(&world.store));
     store.on_every_call(move |call| if call == StoreCall::Claim { Err(lie()) } else { Ok(()) });
     let group = world.spawn_on(store, Registry::new().handle(|_, _: Task| Ok(())), quick(name));

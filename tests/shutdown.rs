@@ -314,6 +314,27 @@ fn nothing_is_left_leased_whenever_a_stop_comes(world: &World) {
 }
 
 #[test]
+fn a_budget_beyond_what_the_host_grants_ends_at_four_fifths_of_that() {
+    let world = support::world::memory();
+    let gate = Gate::new();
+    let registry = Registry::new().handle_with(&gate.clone().into(), |gate: &Gate, _, _: Task| {
+        gate.pass("begun");
+        Ok(())
+    });
+    let options = quick("granted").shutdown_budget(PATIENCE * 2);
+    let group = world.spawn(registry, options.host_shutdown_timeout(Duration::from_millis(500)));
+    let id = world.enqueue(task("long"));
+    assert_eq!(gate.heard(), "begun");
+    let began = Instant::now();
+    let report = group.shutdown();
+    let took = began.elapsed();
+    assert_eq!((report.handed_back, report.still_running), (1, vec![id]));
+    assert!((Duration::from_millis(400)..PATIENCE).contains(&took), "{took:?}");
+    assert_eq!(facts(&world.job(id)), (JobState::Scheduled, 1, 0));
+    gate.open();
+}
+
+#[test]
 fn a_stop_inside_an_async_runtime_is_sound() {
     let world = support::world::memory();
     let group = Mutex::new(Some(world.spawn(Registry::new().handle(finish), quick("async"))));

@@ -6,8 +6,8 @@ mod support;
 use backwave::invariant::{self, InvariantAction, InvariantTrigger};
 use backwave::testing::StoreCall;
 use backwave::{
-    CancelReason, Error, Group, HealthStatus, JobContext, JobError, JobId, JobResult, JobState,
-    Registry,
+    CancelReason, DegradedCause, Error, Group, HaltState, HealthStatus, JobContext, JobError,
+    JobId, JobResult, JobState, Registry,
 };
 use log::Level;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -106,7 +106,7 @@ impl Running {
 
 /// Does the deed and checks all that goes with a halt: the group alone is halted, it says so once, it
 /// asks for nothing more, and an heir runs its jobs after their leases have lapsed.
-fn halts(dialect: Dialect, name: &str, deed: &Deed) {
+fn halts(dialect: Dialect, name: &str, deed: &Deed) -> (JobId, HaltState) {
     let _alone = alone_with(deed.trigger);
     let name = format!("{name}, {dialect:?} {:?}", deed.moment);
     let (world, hand) = dialect.world();
@@ -136,6 +136,7 @@ fn halts(dialect: Dialect, name: &str, deed: &Deed) {
     assert_eq!(facts(&scene.world.ended(victim)), deed.inherited, "{name}");
     assert_eq!(scene.asked(), asked, "{name}: a halted group asks for nothing");
     assert_eq!(lines::lines(&scene.name, 2001).len(), 1);
+    (victim, halt)
 }
 
 /// Brings the group to its moment; the job that is met there.
@@ -248,6 +249,39 @@ fn state() -> Deed {
     }
 }
 
+/// What stands in the column of the retry policy is none.
+fn policy(dialect: Dialect, moment: Moment) -> Deed {
+    let tamper: fn(&Hand, JobId) = match moment {
+        Moment::Claim => |hand, _| hand.insert_as("retry", &format!("'{GARBAGE}'")),
+        _ => |hand, id| hand.set(id, &format!("retry = '{GARBAGE}'")),
+    };
+    let repair: fn(&Hand, JobId) = match moment {
+        Moment::Claim => |hand, id| {
+            hand.drop_trigger();
+            hand.set(id, "retry = NULL");
+        },
+        _ => |hand, id| hand.set(id, "retry = NULL"),
+    };
+    // Postgres reads the row once it is leased, SQLite before.
+    let is_leased = moment == Moment::Reap || dialect == Dialect::Postgres;
+    let inherited = if is_leased { AGAIN } else { UNTOUCHED };
+    let trigger = Some(InvariantTrigger::UndefinedEnumValueStored);
+    Deed { moment, trigger, tamper, repair, inherited }
+}
+
+/// What no policy is stored as, and nobody should be shown.
+const GARBAGE: &str = "{\"failures_max\": \"S3cr3t\"}";
+
+fn names_the_policy_and_shows_nothing(told: &str, job: JobId) {
+    assert!(told.contains(&job.to_string()) && told.contains("column retry"), "{told}");
+    assert!(!told.contains("S3cr3t") && !told.contains("failures_max"), "{told}");
+}
+
+fn policy_that_is_none(dialect: Dialect, moment: Moment) {
+    let (job, halt) = halts(dialect, "policy", &policy(dialect, moment));
+    names_the_policy_and_shows_nothing(&halt.message, job);
+}
+
 /// The database fails a write with what no list of faults knows.
 fn unknown_fault() -> Deed {
     Deed {
@@ -343,6 +377,9 @@ fn lease_taken_over_before_a_renewal(dialect: Dialect, name: &str) {
     assert!(group.wait_until_idle(PATIENCE));
     let told = [1202, 2001, 2003].map(|id| lines::lines(name, id).len());
     assert_eq!(told, [1, 0, 0]);
+    // By the renewal, and not only once the lease was over.
+    let reason = "the store says that it is not held any more";
+    assert_eq!(lines::lines(name, 1202)[0].field("reason"), reason);
     assert_eq!(facts(&scene.world.job(victim)), (JobState::Leased, 1, 0));
     assert_eq!(scene.world.health.check().status, HealthStatus::Healthy);
     assert_eq!(group.shutdown().halts, []);
@@ -367,6 +404,26 @@ fn client_meets_a_state_that_is_none(dialect: Dialect, name: &str) {
     assert!(scene.world.health.is_healthy());
 }
 
+/// The same of a retry policy that does not read.
+fn client_meets_a_policy_that_is_none(dialect: Dialect, name: &str) {
+    let trigger = Some(InvariantTrigger::UndefinedEnumValueStored);
+    let _alone = alone_with(trigger);
+    let (world, hand) = dialect.world();
+    let scene = Scene::on(world, name);
+    let id = scene.world.enqueue(task("tampered with").queue("nobody's"));
+    hand.set(id, &format!("retry = '{GARBAGE}'"));
+    let before = counted(trigger);
+    let told = scene.world.client.monitor().job(id).expect_err("no such policy");
+    let Error::Invariant(found) = &told else { panic!("{told:?}") };
+    assert_eq!(Some(found.trigger()), trigger);
+    names_the_policy_and_shows_nothing(&format!("{told:?} {found}"), id);
+    assert_eq!(counted(trigger), (before.0 + 1, before.1, before.2));
+    scene.surroundings_beside_a_live_group();
+    assert!(scene.world.health.is_healthy());
+    hand.set(id, "retry = NULL");
+    assert_eq!(scene.world.job(id).retry, None);
+}
+
 /// Makes a module of the tests that every database has.
 macro_rules! on {
     ($module:ident, $dialect:expr) => {
@@ -381,6 +438,22 @@ macro_rules! on {
             #[test]
             fn a_state_that_is_none_halts_at_the_report() {
                 halts($dialect, "state", &state());
+            }
+
+            #[test]
+            fn a_policy_that_is_none_halts_at_the_claim() {
+                policy_that_is_none($dialect, Moment::Claim);
+            }
+
+            #[test]
+            fn a_policy_that_is_none_halts_as_dead_leases_are_looked_for() {
+                policy_that_is_none($dialect, Moment::Reap);
+            }
+
+            #[test]
+            fn a_client_is_told_of_a_policy_that_is_none() {
+                let name = concat!("client and policy, ", stringify!($module));
+                client_meets_a_policy_that_is_none($dialect, name);
             }
 
             #[test]
@@ -452,19 +525,50 @@ fn a_long_payload_that_is_gone_halts_at_the_claim() {
     let deed = Deed {
         moment: Moment::Claim,
         trigger: Some(InvariantTrigger::GuaranteedRowAbsent),
-        tamper: |hand, _| {
-            hand.run(
-                "CREATE TRIGGER lose AFTER INSERT ON backwave_jobs WHEN NEW.queue = 'default' BEGIN \
-                     UPDATE backwave_jobs SET payload = NULL WHERE seq = NEW.seq; END",
-            );
-        },
+        tamper: |hand, _| hand.insert_as("payload", "NULL"),
         repair: |hand, id| {
-            hand.run("DROP TRIGGER lose");
+            hand.drop_trigger();
             hand.set(id, "payload = CAST('\"victim of the claim\"' AS BLOB)");
         },
         inherited: UNTOUCHED,
     };
     halts(Dialect::Sqlite, "long payload", &deed);
+}
+
+/// A read of such a job: as at the claim, and no halt.
+#[test]
+fn a_client_is_told_of_a_long_payload_that_is_gone() {
+    let trigger = Some(InvariantTrigger::GuaranteedRowAbsent);
+    let _alone = alone_with(trigger);
+    let (world, hand) = Dialect::Sqlite.world();
+    let scene = Scene::on(world, "client and long payload");
+    let long = "x".repeat(32 * 1024);
+    let id = scene.world.enqueue(task(long.as_str()).queue("nobody's"));
+    assert!(scene.world.job(id).payload.as_bytes().len() > long.len());
+    hand.run("DELETE FROM backwave_payloads");
+    let before = counted(trigger);
+    let told = scene.world.client.monitor().job(id).expect_err("its payload is gone");
+    let Error::Invariant(found) = &told else { panic!("{told:?}") };
+    assert_eq!(Some(found.trigger()), trigger);
+    assert!(found.message().contains(&id.to_string()), "{found}");
+    assert_eq!(counted(trigger), (before.0 + 1, before.1, before.2));
+    // The client goes on, and so does who serves other queues.
+    scene.surroundings_beside_a_live_group();
+    assert!(scene.world.health.is_healthy());
+}
+
+#[test]
+fn a_policy_that_is_not_even_text_is_told_to_a_client_by_name() {
+    let trigger = Some(InvariantTrigger::UndefinedEnumValueStored);
+    let _alone = alone_with(trigger);
+    let (world, hand) = Dialect::Sqlite.world();
+    let id = world.enqueue(task("tampered with"));
+    hand.set(id, "retry = CAST(x'ff' AS TEXT)");
+    let told = world.client.monitor().job(id).expect_err("no such policy");
+    assert!(
+        matches!(&told, Error::Invariant(found) if Some(found.trigger()) == trigger),
+        "{told:?}"
+    );
 }
 
 /// What a trigger of the database makes of the row that a claim takes.
@@ -528,5 +632,34 @@ fn a_write_that_fails_with_a_transient_code_degrades_until_it_is_over() {
     assert_eq!(facts(&scene.world.ended(victim)), UNTOUCHED);
     eventually("it recovers", || health.check().status == HealthStatus::Healthy);
     assert_eq!(lines::lines(&scene.name, 2001).len(), 0);
+    assert_eq!(group.shutdown().halts, []);
+}
+
+/// A hand that holds the file's lock: a fault of the engine's own that its adapter knows to pass.
+#[test]
+fn a_file_that_somebody_else_has_locked_degrades_and_heals() {
+    lines::record();
+    let (world, hand) = Dialect::Sqlite.world();
+    let gate = Gate::new();
+    let handler = |gate: &Gate, _: &JobContext, _: Task| {
+        gate.pass("begun");
+        Ok(())
+    };
+    let registry = Registry::new().handle_with(&gate.clone().into(), handler);
+    let group = world.spawn(registry, quick("locked file").lease(Duration::from_secs(30)));
+    let id = world.enqueue(task("reported late"));
+    assert_eq!(gate.heard(), "begun");
+    hand.run("BEGIN IMMEDIATE");
+    gate.open();
+    let marks = || world.health.degraded_groups().remove("locked file").unwrap_or_default();
+    eventually("it degrades", || !marks().is_empty());
+    assert_eq!(marks()[0].cause, DegradedCause::StoreFault);
+    assert!(world.health.is_healthy());
+    hand.run("COMMIT");
+    assert_eq!(facts(&world.ended(id)), (JobState::Succeeded, 1, 0));
+    eventually("it heals", || world.health.check().status == HealthStatus::Healthy);
+    let told = lines::lines("locked file", 1301);
+    assert!(told[0].message.contains("SQLITE_BUSY"), "{told:?}");
+    assert_eq!(lines::lines("locked file", 2001).len(), 0);
     assert_eq!(group.shutdown().halts, []);
 }

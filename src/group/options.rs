@@ -41,6 +41,8 @@ pub struct GroupOptions {
     pub(super) host_shutdown_timeout: Duration,
     #[cfg(feature = "testing")]
     pub(super) ticker_probe: Option<Arc<dyn Fn() + Send + Sync>>,
+    #[cfg(feature = "testing")]
+    pub(super) worker_probe: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl GroupOptions {
@@ -65,6 +67,8 @@ impl GroupOptions {
             host_shutdown_timeout: Duration::from_secs(30),
             #[cfg(feature = "testing")]
             ticker_probe: None,
+            #[cfg(feature = "testing")]
+            worker_probe: None,
         }
     }
 
@@ -143,9 +147,9 @@ impl GroupOptions {
         self
     }
 
-    /// How long a clean stop waits for running handlers before it hands their jobs back. Default 5 s, at
-    /// most four fifths of the host's own limit. Zero: nothing is waited for or handed back, and the
-    /// leases lapse.
+    /// How long a clean stop waits for running handlers before it hands their jobs back. Default 5 s; what
+    /// is more than four fifths of the [host's own limit](Self::host_shutdown_timeout) is cut to that.
+    /// Zero: nothing is waited for or handed back, and the leases lapse.
     pub fn shutdown_budget(mut self, budget: Duration) -> Self {
         self.shutdown_budget = budget;
         self
@@ -163,6 +167,19 @@ impl GroupOptions {
     pub fn ticker_probe(mut self, probe: impl Fn() + Send + Sync + 'static) -> Self {
         self.ticker_probe = Some(Arc::new(probe));
         self
+    }
+
+    /// Runs on each worker thread as it begins: a test that panics in it sees what a worker that vanishes
+    /// does.
+    #[cfg(feature = "testing")]
+    pub fn worker_probe(mut self, probe: impl Fn() + Send + Sync + 'static) -> Self {
+        self.worker_probe = Some(Arc::new(probe));
+        self
+    }
+
+    /// The shutdown budget as it holds: within what the host grants, with some of that to spare.
+    pub(super) fn budget(&self) -> Duration {
+        self.shutdown_budget.min(self.host_shutdown_timeout / 5 * 4)
     }
 
     pub(super) fn heartbeat(&self) -> Duration {
@@ -185,14 +202,6 @@ impl GroupOptions {
         check_span("poll_interval max", self.poll_max, self.poll_min, DAY, &mut faults);
         check_span("maintenance_interval", self.maintenance, POLL_MIN, DAY, &mut faults);
         check_span("patience", self.patience, POLL_MIN, DAY, &mut faults);
-        let budget_max = self.host_shutdown_timeout * 4 / 5;
-        check_span(
-            "shutdown_budget",
-            self.shutdown_budget,
-            Duration::ZERO,
-            budget_max,
-            &mut faults,
-        );
         if let Some(policy) = &self.dispatch {
             check_dispatch(policy, &mut faults);
         }
@@ -389,7 +398,6 @@ mod tests {
             .pumps(0)
             .lease(Duration::from_secs(1))
             .poll_interval(Duration::ZERO, Duration::ZERO)
-            .shutdown_budget(Duration::from_secs(25))
             .dispatch(DispatchPolicy::weighted([("a", 0), ("a", 1)]));
         let faults = faults(&options).join("\n");
         for part in [
@@ -398,12 +406,27 @@ mod tests {
             "pumps is 0",
             "lease is 1s, and must be between 5s and 86400s",
             "poll_interval min is 0ns",
-            "shutdown_budget is 25s, and must be between 0ns and 24s",
             "the queue \"a\" is in the dispatch policy twice",
             "the weight of queue \"a\" is 0",
         ] {
             assert!(faults.contains(part), "{part} is missing in:\n{faults}");
         }
+    }
+
+    #[test]
+    fn the_budget_of_a_stop_is_cut_to_four_fifths_of_the_hosts_limit() {
+        let budget = |options: GroupOptions| {
+            assert!(options.validate().is_ok());
+            options.budget()
+        };
+        let options = || GroupOptions::new("g");
+        assert_eq!(budget(options()), Duration::from_secs(5));
+        assert_eq!(budget(options().shutdown_budget(Duration::MAX)), Duration::from_secs(24));
+        let short = options().host_shutdown_timeout(Duration::from_secs(1));
+        assert_eq!(budget(short), Duration::from_millis(800));
+        assert_eq!(budget(options().shutdown_budget(Duration::ZERO)), Duration::ZERO);
+        let endless = options().host_shutdown_timeout(Duration::MAX);
+        assert_eq!(budget(endless), Duration::from_secs(5));
     }
 
     #[test]

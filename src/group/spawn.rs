@@ -158,8 +158,7 @@ impl Plan {
 
     fn start(self, pens: Vec<Pen>, health: &Arc<Health>) -> Result<Group, SpawnError> {
         let board = Arc::new(Board::new(pens.len()));
-        let core =
-            Core::new(Arc::clone(&self.name), Arc::clone(&board), self.options.shutdown_budget);
+        let core = Core::new(Arc::clone(&self.name), Arc::clone(&board), self.options.budget());
         let core = Arc::new(core);
         let (alive, ended) = bounded::<Infallible>(0);
         let client = Client::new(Arc::clone(&self.store));
@@ -200,7 +199,15 @@ impl Plan {
         let (inbox, receiver) = unbounded();
         let line = PumpLine { inbox: inbox.clone(), ticks: Arc::new(TickFlags::default()) };
         let id = core.id;
-        let on_thread = Arc::new(move || super::enter_group(id));
+        #[cfg(feature = "testing")]
+        let probe = self.options.worker_probe.clone();
+        let on_thread = Arc::new(move || {
+            super::enter_group(id);
+            #[cfg(feature = "testing")]
+            if let Some(probe) = &probe {
+                probe();
+            }
+        });
         let name = thread_name(&self.name, index);
         let (pool, workers) = Pool::start(name, self.options.workers, inbox.clone(), on_thread)?;
         let hints = Hints::new(self.dispatch.queues(), inbox);
@@ -221,7 +228,7 @@ impl Plan {
             pen,
             board: Arc::clone(&core.board),
             stopping: core.stopping.clone(),
-            budget: self.options.shutdown_budget,
+            budget: self.options.budget(),
         };
         Ok(Prepared { parts, line, subscription, workers })
     }

@@ -100,3 +100,42 @@ fn a_report_is_readable_by_machines() {
     assert_eq!(json["status"], "Unhealthy");
     assert_eq!(json["groups"][0]["halts"][0]["trigger"], "ClaimBatchOverrun");
 }
+
+#[test]
+fn each_status_has_its_answer_for_a_probe_and_the_worst_group_decides() {
+    let health = Arc::new(Health::new());
+    let well = group(&health, "well", 1);
+    let answer = || {
+        let status = health.check().status;
+        (status, status.http_status(), health.is_healthy())
+    };
+    assert_eq!(answer(), (HealthStatus::Healthy, 200, true));
+    let limps = group(&health, "limps", 1);
+    limps[0].degraded(DegradedCause::StoreFault, Some("io::Error"));
+    assert_eq!(answer(), (HealthStatus::Degraded, 200, true));
+    let halts = group(&health, "halts", 2);
+    halts[0].halted(halt());
+    assert_eq!(answer(), (HealthStatus::Degraded, 200, true));
+    halts[1].halted(halt());
+    assert_eq!(answer(), (HealthStatus::Unhealthy, 503, false));
+    // That others are well or recover takes nothing away from it.
+    limps[0].recovered(DegradedCause::StoreFault);
+    well[0].ended();
+    assert_eq!(answer(), (HealthStatus::Unhealthy, 503, false));
+}
+
+#[test]
+fn the_text_shows_no_message_and_no_healthy_group() {
+    let health = Arc::new(Health::new());
+    let _well = group(&health, "well", 1);
+    let limps = group(&health, "limps", 2);
+    limps[1].degraded(DegradedCause::StoreFault, Some("io::Error"));
+    let partly = group(&health, "partly", 2);
+    let trigger = Some(InvariantTrigger::ClaimBatchOverrun);
+    let told = HaltState::new("the::Type", Some("XX000".to_owned()), "secret", trigger);
+    partly[0].halted(told);
+    let shown = health.check().to_string();
+    let limping = "group 'limps' (store fault: io::Error)";
+    let halted = "group 'partly' (1 of 2 pumps halted: the::Type)";
+    assert_eq!(shown, format!("Degraded: {limping}, {halted}"));
+}

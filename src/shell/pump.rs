@@ -230,7 +230,7 @@ impl Pump {
         let budget = self.parts.budget;
         let now = Instant::now();
         self.stop = Some(Stop {
-            grace_at: now.checked_add(budget * 4 / 5),
+            grace_at: now.checked_add(budget / 5 * 4),
             over_at: now.checked_add(budget),
         });
         self.step(Event::StopRequested { hand_back: !budget.is_zero() })

@@ -14,7 +14,7 @@
 //!    [`StoreError`] is for faults, a violated invariant among them.
 //! 4. Nothing of the host's (a logger, a recorder, a `Drop` or `Display` of a user's value) runs under
 //!    a store's lock or inside its transaction.
-//! 5. A stored number that is no member of its enum is
+//! 5. A stored number that is no member of its enum, and a stored retry policy that does not read, is
 //!    [`UndefinedEnumValueStored`](crate::invariant::InvariantTrigger::UndefinedEnumValueStored), never a guess.
 //! 6. A check halts only on facts held under a lock of its own transaction or confirmed by a second,
 //!    later read.

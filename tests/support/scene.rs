@@ -60,6 +60,9 @@ impl Scene {
         eventually("the group halts", || health.halted_groups().contains_key(&self.name));
         let Stopped::Halted(halt) = group.wait() else { panic!("{}: no halt", self.name) };
         assert_eq!(halt.trigger, trigger, "{}: {halt}", self.name);
+        // The trigger is told apart from the message, never within it.
+        assert!(!trigger.is_some_and(|trigger| halt.message.contains(trigger.name())), "{halt}");
+        assert_eq!(halt.to_string(), format!("{}: {}", halt.type_name, halt.message));
         assert_eq!(health.halted_groups(), [(self.name.clone(), halt.clone())].into());
         assert_eq!(health.check().status, HealthStatus::Unhealthy);
         assert_eq!(health.check().status.http_status(), 503);

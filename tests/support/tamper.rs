@@ -123,6 +123,23 @@ impl Hand {
         self.lie(condition, "", body);
     }
 
+    /// From now on, a new row has this in that column.
+    pub fn insert_as(&self, column: &str, value: &str) {
+        let schema = &self.schema;
+        self.run(&match self.dialect {
+            Dialect::Sqlite => format!(
+                "CREATE TRIGGER lie AFTER INSERT ON {{jobs}} WHEN NEW.queue = 'default' BEGIN \
+                     UPDATE {{jobs}} SET {column} = {value} WHERE seq = NEW.seq; END"
+            ),
+            Dialect::Postgres => format!(
+                "CREATE FUNCTION \"{schema}\".lie() RETURNS trigger LANGUAGE plpgsql AS \
+                     $$ BEGIN NEW.{column} := {value}; RETURN NEW; END $$; \
+                 CREATE TRIGGER lie BEFORE INSERT ON {{jobs}} FOR EACH ROW \
+                     WHEN (NEW.queue = 'default') EXECUTE FUNCTION \"{schema}\".lie()"
+            ),
+        });
+    }
+
     fn lie(&self, condition: &str, sqlite: &str, postgres: &str) {
         let condition = format!("OLD.queue = 'default' AND {condition}");
         let schema = &self.schema;

@@ -143,7 +143,7 @@ fn unpack_job(id: JobId, row: &Row) -> Result<((i16, i16), ClaimedJob), StoreErr
     job.due_at = row.try_get(10).map_err(fault)?;
     job.timeout = duration(row, 11)?;
     job.queue = row.try_get(13).map_err(fault)?;
-    job.retry = policy(row, 14)?;
+    job.retry = policy(row, 14, id)?;
     job.tags = row.try_get(15).map_err(fault)?;
     job.payload = Body::new(row.try_get(16).map_err(fault)?);
     let place = (row.try_get(1).map_err(fault)?, row.try_get(2).map_err(fault)?);

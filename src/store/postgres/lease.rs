@@ -80,7 +80,7 @@ pub(super) fn find_lapsed(
         let expiry = row.try_get(4).map_err(fault)?;
         let mut job = LapsedJob::new(id, unsigned(&row, 2)?, owner, expiry);
         job.failures = unsigned(&row, 5)?;
-        job.retry = policy(&row, 6)?;
+        job.retry = policy(&row, 6, id)?;
         job.wire_name = row.try_get(7).map_err(fault)?;
         job.queue = row.try_get(8).map_err(fault)?;
         jobs.push(job);

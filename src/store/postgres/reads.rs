@@ -31,7 +31,7 @@ fn unpack_record(id: JobId, row: &Row) -> Result<JobRecord, StoreError> {
     asked.version = unsigned(row, 1)?;
     asked.queue = row.try_get(2).map_err(fault)?;
     asked.payload = Body::new(row.try_get(3).map_err(fault)?);
-    asked.retry = policy(row, 10)?;
+    asked.retry = policy(row, 10, id)?;
     asked.timeout = duration(row, 11)?;
     asked.tags = row.try_get(12).map_err(fault)?;
     let created_at: Timestamp = row.try_get(8).map_err(fault)?;
@@ -82,8 +82,17 @@ pub(super) fn duration(row: &Row, column: usize) -> Result<Option<Duration>, Sto
     Ok(stored.map(|us| Duration::from_micros(us.unsigned_abs())))
 }
 
-/// A stored retry policy; one that does not read, which only a hand can have written, is none.
-pub(super) fn policy(row: &Row, column: usize) -> Result<Option<RetryPolicy>, StoreError> {
-    let stored: Option<&str> = row.try_get(column).map_err(fault)?;
-    Ok(stored.and_then(RetryPolicy::from_stored))
+/// A stored retry policy. What stands there instead is not shown: nobody knows what it is.
+pub(super) fn policy(
+    row: &Row,
+    column: usize,
+    job: JobId,
+) -> Result<Option<RetryPolicy>, StoreError> {
+    let Some(text) = row.try_get::<_, Option<&str>>(column).map_err(fault)? else {
+        return Ok(None);
+    };
+    RetryPolicy::from_stored(text).map(Some).ok_or_else(|| {
+        let message = format!("the column retry of job {job} holds no retry policy");
+        halt(InvariantTrigger::UndefinedEnumValueStored, message).into()
+    })
 }

@@ -1,6 +1,7 @@
 //! What can be read of jobs.
 
 use super::{find, row};
+use crate::invariant::InvariantTrigger;
 use crate::store::{Body, Found, JobFilter, JobRecord, JobRow, Page, QueueCount, StoreError};
 use crate::{JobId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -17,7 +18,7 @@ macro_rules! record_columns {
 /// Reads one job, whole.
 ///
 /// # Errors
-/// Faults, and a stored number that is no member of its enum.
+/// Faults, a long payload that is gone, and what is stored as a number of no enum or as no policy.
 pub(super) fn job(conn: &Connection, job: JobId) -> Result<Option<JobRecord>, StoreError> {
     let mut statement = conn.prepare_cached(concat!(
         "SELECT ",
@@ -69,7 +70,7 @@ fn record(row: &Row<'_>, id: JobId) -> Result<JobRecord, StoreError> {
     let mut record = JobRecord::new(&JobRow::new(id, row.get::<_, String>(0)?), Timestamp::EPOCH);
     record.version = row.get(1)?;
     record.queue = row.get(2)?;
-    record.payload = Body::new(row.get(3)?);
+    record.payload = Body::new(payload(row, 3, id)?);
     record.state = row::state(row, 4, id)?;
     record.attempt = row.get(5)?;
     record.failures = row.get(6)?;
@@ -86,6 +87,15 @@ fn record(row: &Row<'_>, id: JobId) -> Result<JobRecord, StoreError> {
     record.failure_detail = row.get(17)?;
     record.parent_rule = row::parent_rule(row, 18, id)?;
     Ok(record)
+}
+
+/// A payload that stands neither in its row nor beside it has been taken away: as at a claim, no guess
+/// is made of it.
+fn payload(row: &Row<'_>, column: usize, job: JobId) -> Result<Vec<u8>, StoreError> {
+    row.get::<_, Option<Vec<u8>>>(column)?.ok_or_else(|| {
+        let message = format!("the long payload of job {job} does not exist");
+        StoreError::found(InvariantTrigger::GuaranteedRowAbsent, message)
+    })
 }
 
 /// Counts jobs by queue and state.

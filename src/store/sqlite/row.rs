@@ -56,19 +56,20 @@ pub(super) fn settled_by(
     })
 }
 
+/// A stored retry policy. What stands there instead is not shown: nobody knows what it is.
 pub(super) fn retry(
     row: &Row<'_>,
     column: usize,
     job: JobId,
 ) -> Result<Option<RetryPolicy>, StoreError> {
-    row.get_ref(column)?
-        .as_str_or_null()
-        .map_err(rusqlite::Error::from)?
-        .map(|text| {
-            RetryPolicy::from_stored(text)
-                .ok_or_else(|| SqliteFault::Unreadable { job, column: "retry" }.into())
-        })
-        .transpose()
+    let text = match row.get_ref(column)? {
+        ValueRef::Null => return Ok(None),
+        stored => stored.as_str().ok(),
+    };
+    text.and_then(RetryPolicy::from_stored).map(Some).ok_or_else(|| {
+        let message = format!("the column retry of job {job} holds no retry policy");
+        StoreError::found(InvariantTrigger::UndefinedEnumValueStored, message)
+    })
 }
 
 pub(super) fn tags(row: &Row<'_>, column: usize, job: JobId) -> Result<Vec<String>, StoreError> {
