@@ -12,8 +12,11 @@ fn fixture() -> Fixture {
     let schema = fresh_schema();
     let open = {
         let (clock, name) = (clock.clone(), schema.name().to_owned());
-        move |_options: &StoreOptions| {
-            let store = PostgresStore::builder(config()).schema(&name).clock(clock.clone());
+        move |options: &StoreOptions| {
+            let store = PostgresStore::builder(config())
+                .schema(&name)
+                .clock(clock.clone())
+                .history(options.history);
             store.open().expect("the server answers")
         }
     };
