@@ -13,11 +13,8 @@ fn fixture() -> Fixture {
     let open = {
         let (clock, name) = (clock.clone(), schema.name().to_owned());
         move |options: &StoreOptions| {
-            let store = PostgresStore::builder(config())
-                .schema(&name)
-                .clock(clock.clone())
-                .history(options.history);
-            store.open().expect("the server answers")
+            let store = PostgresStore::builder(config()).schema(&name).clock(clock.clone());
+            store.history(options.history).open().expect("the server answers")
         }
     };
     Fixture::new(clock, open).keeping(schema)

@@ -10,8 +10,12 @@ fn fixture() -> Fixture {
     let path = folder.path().join("jobs.db");
     let open = {
         let clock = clock.clone();
-        move |_options: &StoreOptions| {
-            SqliteStore::builder(&path).clock(clock.clone()).open().expect("the file opens")
+        move |options: &StoreOptions| {
+            SqliteStore::builder(&path)
+                .clock(clock.clone())
+                .history(options.history)
+                .open()
+                .expect("the file opens")
         }
     };
     Fixture::new(clock, open).keeping(folder)
