@@ -7,7 +7,7 @@ use backwave::testing::conformance::Fixture;
 fn fixture() -> Fixture {
     let clock = VirtualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
-    Fixture::new(clock, move |_options| store.clone())
+    Fixture::new(clock, move |options| store.clone().with_history(options.history))
 }
 
 backwave::conformance_tests!(fixture);

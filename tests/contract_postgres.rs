@@ -12,9 +12,9 @@ fn fixture() -> Fixture {
     let schema = fresh_schema();
     let open = {
         let (clock, name) = (clock.clone(), schema.name().to_owned());
-        move |_options: &StoreOptions| {
+        move |options: &StoreOptions| {
             let store = PostgresStore::builder(config()).schema(&name).clock(clock.clone());
-            store.open().expect("the server answers")
+            store.history(options.history).open().expect("the server answers")
         }
     };
     Fixture::new(clock, open).keeping(schema)

@@ -11,8 +11,11 @@ fn fixture() -> Fixture {
     let open = {
         let clock = clock.clone();
         move |options: &StoreOptions| {
-            let builder = SqliteStore::builder(&path).clock(clock.clone());
-            builder.history(options.history).open().expect("the file opens")
+            SqliteStore::builder(&path)
+                .clock(clock.clone())
+                .history(options.history)
+                .open()
+                .expect("the file opens")
         }
     };
     Fixture::new(clock, open).keeping(folder)

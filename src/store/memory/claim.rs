@@ -1,9 +1,9 @@
 //! Taking due jobs.
 
 use super::index::{Accepted, Merged, Named, PlaceName};
-use super::state::{Change, Job, Life, Slot, State, Trouble};
+use super::state::{Change, Job, Life, Moment, Slot, State, Trouble};
 use crate::invariant::InvariantTrigger;
-use crate::store::{Claim, Claimed, ClaimedJob, QueueQuota};
+use crate::store::{Claim, Claimed, ClaimedJob, QueueQuota, TransitionBy};
 use crate::{JobState, Timestamp};
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ pub(super) struct Picked {
     next_due: Option<Timestamp>,
 }
 
-/// Decides what `claim` takes at `now`.
-pub(super) fn plan(state: &State, claim: &Claim<'_>, now: Timestamp) -> Result<Picked, Trouble> {
-    let mut picker = Picker::new(state, claim, now);
+/// Decides what `claim` takes.
+pub(super) fn plan(state: &State, claim: &Claim<'_>, moment: Moment) -> Result<Picked, Trouble> {
+    let mut picker = Picker::new(state, claim, moment.at);
     let total = claim.total as usize;
     if total > 0 {
         picker.pass(|quota| quota.quota as usize)?;
@@ -28,13 +28,14 @@ pub(super) fn plan(state: &State, claim: &Claim<'_>, now: Timestamp) -> Result<P
 }
 
 /// Writes what was decided, and answers with what the jobs are now.
-pub(super) fn apply(state: &mut State, picked: Picked, now: Timestamp) -> Result<Claimed, Trouble> {
+pub(super) fn apply(state: &mut State, picked: Picked, moment: Moment) -> Result<Claimed, Trouble> {
     let mut jobs = Vec::with_capacity(picked.jobs.len());
     for (slot, life) in picked.jobs {
-        let (job, name, before) = state.apply(slot, Change::to(life))?;
+        let change = Change::to(life, TransitionBy::Claim);
+        let (job, name, before) = state.apply(slot, change, moment)?;
         jobs.push(handed_out(job, &name, before));
     }
-    Ok(Claimed::new(jobs, now).withheld(picked.withheld).next_due(picked.next_due))
+    Ok(Claimed::new(jobs, moment.at).withheld(picked.withheld).next_due(picked.next_due))
 }
 
 struct Picker<'a> {

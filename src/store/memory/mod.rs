@@ -13,20 +13,30 @@
 //! - **Nothing of the host's runs under the lock**: no log line, no metric, no `Drop` of a user's
 //!   value. A violated invariant leaves the lock as plain data and is counted after it.
 
+mod audit;
 mod claim;
+mod draft;
+mod enqueue;
+mod family;
+mod history;
 mod index;
+mod latch;
+mod operate;
+mod operations;
+mod reads;
 mod session;
 mod settle;
 mod state;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
-use super::{Bounds, Hub, Session, Store, StoreClock, StoreError};
+use super::{Bounds, HistoryPolicy, Hub, Session, Store, StoreClock, StoreError};
 use crate::Timestamp;
 use crate::invariant::halt;
 use parking_lot::Mutex;
 use session::MemorySession;
-use state::{Guarded, State, Trouble};
+use state::{Guarded, Moment, State, Trouble};
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -48,7 +58,10 @@ use std::time::SystemTime;
 /// assert_eq!(record.unwrap().wire_name, "greet");
 /// ```
 #[derive(Clone)]
-pub struct MemoryStore(Arc<Inner>);
+pub struct MemoryStore {
+    inner: Arc<Inner>,
+    history: HistoryPolicy,
+}
 
 struct Inner {
     state: Mutex<Guarded>,
@@ -80,7 +93,29 @@ impl MemoryStore {
 
     /// A store to be furnished.
     pub fn builder() -> MemoryStoreBuilder {
-        MemoryStoreBuilder { clock: Box::new(wall_clock), bounds: Bounds::default() }
+        MemoryStoreBuilder {
+            clock: Box::new(wall_clock),
+            bounds: Bounds::default(),
+            history: HistoryPolicy::default(),
+        }
+    }
+
+    /// The same store by a handle under which that much of a job's life is kept: what is written through it and
+    /// its clones, not through others.
+    ///
+    /// ```
+    /// use backwave::store::{HistoryPolicy, JobRow, Store};
+    /// use backwave::{JobId, JobState, MemoryStore};
+    ///
+    /// let store = MemoryStore::new().with_history(HistoryPolicy::Transitions);
+    /// let mut session = store.open_session().unwrap();
+    /// let job = JobRow::new(JobId::new(), "greet");
+    /// session.enqueue(std::slice::from_ref(&job)).unwrap();
+    /// assert_eq!(session.history(job.id).unwrap()[0].to, JobState::Scheduled);
+    /// ```
+    #[must_use]
+    pub fn with_history(self, policy: HistoryPolicy) -> Self {
+        Self { history: policy, ..self }
     }
 
     /// Reads the state at one instant.
@@ -88,8 +123,8 @@ impl MemoryStore {
         &self,
         look: impl FnOnce(&State, Timestamp) -> Result<R, Trouble>,
     ) -> Result<R, StoreError> {
-        let guarded = self.0.state.lock();
-        let answer = guarded.intact().and_then(|state| look(state, self.0.clock.now()));
+        let guarded = self.inner.state.lock();
+        let answer = guarded.intact().and_then(|state| look(state, self.inner.clock.now()));
         drop(guarded);
         answer.map_err(StoreError::from)
     }
@@ -97,16 +132,16 @@ impl MemoryStore {
     /// Changes the state at one instant: `plan` only reads, `apply` writes what was planned.
     fn write<P, R>(
         &self,
-        plan: impl FnOnce(&State, Timestamp) -> Result<P, Trouble>,
-        apply: impl FnOnce(&mut State, P, Timestamp) -> Result<R, Trouble>,
+        plan: impl FnOnce(&State, Moment) -> Result<P, Trouble>,
+        apply: impl FnOnce(&mut State, P, Moment) -> Result<R, Trouble>,
     ) -> Result<R, StoreError> {
-        let mut guarded = self.0.state.lock();
+        let mut guarded = self.inner.state.lock();
         let answer = guarded.intact().and_then(|state| {
-            let now = self.0.clock.now();
-            Ok((plan(state, now)?, now))
+            let moment = Moment { at: self.inner.clock.now(), history: self.history };
+            Ok((plan(state, moment)?, moment))
         });
-        let answer =
-            answer.and_then(|(planned, now)| guarded.change(|state| apply(state, planned, now)));
+        let answer = answer
+            .and_then(|(planned, moment)| guarded.change(|state| apply(state, planned, moment)));
         drop(guarded);
         answer.map_err(StoreError::from)
     }
@@ -120,21 +155,24 @@ impl Default for MemoryStore {
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").field("bounds", &self.0.bounds).finish_non_exhaustive()
+        f.debug_struct("MemoryStore")
+            .field("bounds", &self.inner.bounds)
+            .field("history", &self.history)
+            .finish_non_exhaustive()
     }
 }
 
 impl Store for MemoryStore {
     fn open_session(&self) -> Result<Box<dyn Session>, StoreError> {
-        Ok(Box::new(MemorySession::new(self.clone())))
+        Ok(Box::new(MemorySession(self.clone())))
     }
 
     fn hub(&self) -> &Hub {
-        &self.0.hub
+        &self.inner.hub
     }
 
     fn bounds(&self) -> &Bounds {
-        &self.0.bounds
+        &self.inner.bounds
     }
 }
 
@@ -143,6 +181,7 @@ impl Store for MemoryStore {
 pub struct MemoryStoreBuilder {
     clock: Box<dyn StoreClock>,
     bounds: Bounds,
+    history: HistoryPolicy,
 }
 
 impl MemoryStoreBuilder {
@@ -159,21 +198,32 @@ impl MemoryStoreBuilder {
         self
     }
 
+    /// How much of a job's life to keep. Costs memory for each change of a job's state, until the job is
+    /// purged or its history trimmed. Default: [`HistoryPolicy::Off`].
+    pub fn history(mut self, policy: HistoryPolicy) -> Self {
+        self.history = policy;
+        self
+    }
+
     /// The store, empty.
     #[must_use]
     pub fn build(self) -> MemoryStore {
-        MemoryStore(Arc::new(Inner {
+        let inner = Inner {
             state: Mutex::default(),
             clock: self.clock,
             bounds: self.bounds,
             hub: Hub::new(),
-        }))
+        };
+        MemoryStore { inner: Arc::new(inner), history: self.history }
     }
 }
 
 impl fmt::Debug for MemoryStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStoreBuilder").field("bounds", &self.bounds).finish_non_exhaustive()
+        f.debug_struct("MemoryStoreBuilder")
+            .field("bounds", &self.bounds)
+            .field("history", &self.history)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,56 +1,58 @@
-//! The contract's operations, each a plan and its application.
+//! A session, and the hot path: each operation a plan and its application.
 
+use super::draft::Plan;
+use super::enqueue;
 use super::index::Named;
-use super::state::{Change, Slot, State, Trouble};
+use super::state::{Moment, State, Trouble};
 use super::{MemoryStore, claim, settle};
+use crate::invariant::InvariantTrigger;
 use crate::store::{
-    Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
-    EnqueueAnswer, Exchanged, Found, HandedBack, Held, JobFilter, JobRecord, JobRow, Jobs, Lapsed,
-    LapsedJob, LatchesWorkedOff, LeaseRef, Operations, OutcomeRow, Page, ParentRecord, PumpRecord,
-    Purge, Purged, QueueAnswer, QueueChange, QueueCount, QueueSettings, Reads, Renewal, Reported,
-    RequeueAnswer, Revoked, StoreError, Transition, Upkeep, check_rows,
+    Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, JobRow, Jobs, Lapsed, LapsedJob,
+    LeaseRef, OutcomeRow, Renewal, Reported, StoreError, check_rows,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A handle: the store has no connections.
-pub(super) struct MemorySession(MemoryStore);
+pub(super) struct MemorySession(pub(super) MemoryStore);
 
 impl MemorySession {
-    pub(super) const fn new(store: MemoryStore) -> Self {
-        Self(store)
+    /// Writes a plan, and wakes those who wait for what it has released. The answer, and when.
+    pub(super) fn carry_out<A>(
+        &self,
+        plan: impl FnOnce(&State, Moment) -> Result<(Plan, A), Trouble>,
+    ) -> Result<(A, Timestamp), StoreError> {
+        let (answer, at, wakes) = self.0.write(plan, |state, (plan, answer), moment| {
+            let released = state.carry_out(plan, moment)?;
+            Ok((answer, moment.at, state.wakes(&released, moment.at)))
+        })?;
+        wakes.send(&self.0.inner.hub);
+        Ok((answer, at))
     }
 }
 
 impl Jobs for MemorySession {
     fn enqueue(&mut self, rows: &[JobRow]) -> Result<EnqueueAnswer, StoreError> {
-        let bounds = &self.0.0.bounds;
+        let bounds = &self.0.inner.bounds;
         self.0.write(
-            |state, now| Ok(check_rows(rows, bounds, now).map(|()| novelty(state, rows))),
-            |state, planned, now| match planned {
-                Ok(is_new) => {
-                    let new = rows.iter().zip(&is_new).filter(|(_, is_new)| **is_new);
-                    new.map(|(row, _)| row).try_for_each(|row| state.insert(row, now))?;
-                    Ok(EnqueueAnswer::Accepted { is_new, store_time: now })
-                }
+            |state, moment| match check_rows(rows, bounds, moment.at) {
+                Ok(()) => enqueue::plan(state, rows, moment.at),
+                Err(refused) => Ok(Err(refused)),
+            },
+            |state, planned, moment| match planned {
+                Ok(births) => enqueue::apply(state, rows, births, moment),
                 Err((index, reason)) => Ok(EnqueueAnswer::Rejected { index, reason }),
             },
         )
     }
 
     fn claim(&mut self, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
-        self.0.write(|state, now| claim::plan(state, claim, now), claim::apply)
+        self.0.write(|state, moment| claim::plan(state, claim, moment), claim::apply)
     }
 
     fn report(&mut self, rows: &[OutcomeRow]) -> Result<Reported, StoreError> {
-        self.0.write(
-            |state, now| Ok(settle::report(state, rows, now)),
-            |state, (changes, answers), now| {
-                state.apply_all(changes)?;
-                Ok(Reported::new(answers, now))
-            },
-        )
+        let (answers, at) = self.carry_out(|state, moment| settle::report(state, rows, moment))?;
+        Ok(Reported::new(answers, at))
     }
 
     /// The claim is planned over what the report has written, so that it can take what the report
@@ -61,15 +63,18 @@ impl Jobs for MemorySession {
         rows: &[OutcomeRow],
         claim: &Claim<'_>,
     ) -> Result<Exchanged, StoreError> {
-        self.0.write(
-            |state, now| Ok(settle::report(state, rows, now)),
-            |state, (changes, answers), now| {
-                state.apply_all(changes)?;
-                let picked = claim::plan(state, claim, now)?;
-                let claimed = claim::apply(state, picked, now)?;
-                Ok(Exchanged::new(Reported::new(answers, now), claimed))
+        let (exchanged, wakes) = self.0.write(
+            |state, moment| settle::report(state, rows, moment),
+            |state, (plan, answers), moment| {
+                let released = state.carry_out(plan, moment)?;
+                let picked = claim::plan(state, claim, moment)?;
+                let claimed = claim::apply(state, picked, moment)?;
+                let exchanged = Exchanged::new(Reported::new(answers, moment.at), claimed);
+                Ok((exchanged, state.wakes(&released, moment.at)))
             },
-        )
+        )?;
+        wakes.send(&self.0.inner.hub);
+        Ok(exchanged)
     }
 
     fn renew(
@@ -78,13 +83,9 @@ impl Jobs for MemorySession {
         rows: &[LeaseRef],
         lease: Duration,
     ) -> Result<Renewal, StoreError> {
-        self.0.write(
-            |state, now| Ok(settle::renew(state, worker, rows, lease, now)),
-            |state, (changes, answers), now| {
-                state.apply_all(changes)?;
-                Ok(Renewal::new(answers, now))
-            },
-        )
+        let (answers, at) =
+            self.carry_out(|state, moment| settle::renew(state, worker, rows, lease, moment))?;
+        Ok(Renewal::new(answers, at))
     }
 
     fn find_lapsed(&mut self, queues: &[String], max: u32) -> Result<Lapsed, StoreError> {
@@ -108,142 +109,14 @@ impl Jobs for MemorySession {
     }
 
     fn hand_back(&mut self, worker: WorkerId, rows: &[LeaseRef]) -> Result<HandedBack, StoreError> {
-        self.0.write(
-            |state, now| Ok(settle::hand_back(state, worker, rows, now)),
-            |state, (changes, answers), now| {
-                state.apply_all(changes)?;
-                Ok(HandedBack::new(answers, now))
-            },
-        )
+        let (answers, at) =
+            self.carry_out(|state, moment| settle::hand_back(state, worker, rows, moment))?;
+        Ok(HandedBack::new(answers, at))
     }
 
     fn now(&mut self) -> Result<Timestamp, StoreError> {
         self.0.read(|_, now| Ok(now))
     }
-}
-
-impl Operations for MemorySession {
-    fn request_cancel(&mut self, _actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
-        self.0.write(
-            |state, now| Ok(settle::request_cancel(state, job, now)),
-            |state, planned, _| apply_one(state, planned),
-        )
-    }
-
-    fn requeue(&mut self, _actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError> {
-        self.0.write(
-            |state, now| Ok(settle::requeue(state, job, now)),
-            |state, planned, _| apply_one(state, planned),
-        )
-    }
-
-    fn change_matching(
-        &mut self,
-        _actor: &str,
-        _change: BulkChange,
-        _filter: &JobFilter,
-        _after: Option<JobId>,
-        _max: u32,
-    ) -> Result<BulkAnswer, StoreError> {
-        unbuilt()
-    }
-
-    fn change_queue(
-        &mut self,
-        _actor: &str,
-        _queue: &str,
-        _change: QueueChange,
-    ) -> Result<QueueAnswer, StoreError> {
-        unbuilt()
-    }
-
-    fn revoke(
-        &mut self,
-        _actor: &str,
-        _worker: WorkerId,
-        _max: u32,
-    ) -> Result<Revoked, StoreError> {
-        unbuilt()
-    }
-}
-
-impl Upkeep for MemorySession {
-    fn purge(&mut self, _purge: &Purge) -> Result<Purged, StoreError> {
-        unbuilt()
-    }
-
-    fn work_off_latches(&mut self, _max: u32) -> Result<LatchesWorkedOff, StoreError> {
-        unbuilt()
-    }
-
-    fn announce(&mut self, _announcement: &Announcement) -> Result<Timestamp, StoreError> {
-        unbuilt()
-    }
-
-    fn withdraw(&mut self, _worker: WorkerId) -> Result<(), StoreError> {
-        unbuilt()
-    }
-}
-
-/// TO BUILD.
-fn unbuilt<T>() -> Result<T, StoreError> {
-    Err(StoreError::new(std::io::Error::from(std::io::ErrorKind::Unsupported)))
-}
-
-impl Reads for MemorySession {
-    fn job(&mut self, job: JobId) -> Result<Option<JobRecord>, StoreError> {
-        self.0.read(|state, _| Ok(state.record(job)))
-    }
-
-    fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
-        self.0.read(|state, _| Ok(state.index.counts()))
-    }
-
-    fn find(&mut self, _filter: &JobFilter, _page: &Page) -> Result<Found, StoreError> {
-        unbuilt()
-    }
-
-    fn parents(&mut self, _job: JobId) -> Result<Vec<ParentRecord>, StoreError> {
-        unbuilt()
-    }
-
-    fn ancestor(
-        &mut self,
-        _job: JobId,
-        _ancestor: JobId,
-    ) -> Result<Option<ParentRecord>, StoreError> {
-        unbuilt()
-    }
-
-    fn history(&mut self, _job: JobId) -> Result<Vec<Transition>, StoreError> {
-        unbuilt()
-    }
-
-    fn audit(&mut self, _filter: &AuditFilter) -> Result<AuditPage, StoreError> {
-        unbuilt()
-    }
-
-    fn queues(&mut self) -> Result<Vec<QueueSettings>, StoreError> {
-        unbuilt()
-    }
-
-    fn pumps(&mut self) -> Result<Vec<PumpRecord>, StoreError> {
-        unbuilt()
-    }
-}
-
-/// Per row, whether its id is neither stored nor given by an earlier row of the call.
-fn novelty(state: &State, rows: &[JobRow]) -> Vec<bool> {
-    let mut given = BTreeSet::new();
-    rows.iter().map(|row| !state.by_id.contains_key(&row.id) && given.insert(row.id)).collect()
-}
-
-fn apply_one<A>(
-    state: &mut State,
-    (change, answer): (Option<(Slot, Change)>, A),
-) -> Result<A, Trouble> {
-    state.apply_all(change)?;
-    Ok(answer)
 }
 
 fn lapsed(state: &State, named: Named, expiry: Timestamp) -> Result<LapsedJob, Trouble> {
@@ -265,7 +138,11 @@ fn lapsed(state: &State, named: Named, expiry: Timestamp) -> Result<LapsedJob, T
     })
 }
 
-fn not_leased(id: JobId, found: JobState) -> Trouble {
-    let trigger = crate::invariant::InvariantTrigger::GuaranteedRowAbsent;
+pub(super) fn not_leased(id: JobId, found: JobState) -> Trouble {
+    let trigger = InvariantTrigger::GuaranteedRowAbsent;
     Trouble::Breach(trigger, format!("job {id} is indexed as leased and is {found}"))
+}
+
+pub(super) fn unbuilt<T>() -> Result<T, StoreError> {
+    Err(StoreError::new(std::io::Error::from(std::io::ErrorKind::Unsupported)))
 }

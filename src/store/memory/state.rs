@@ -1,11 +1,26 @@
 //! What the lock guards: the jobs, their indexes, and the flag that says whether they agree.
 
+use super::audit::Audit;
+use super::draft::Plan;
+use super::enqueue::Birth;
+use super::history::Log;
 use super::index::{Index, Named, Place, PlaceName};
+use super::latch::Latches;
 use crate::invariant::InvariantTrigger;
-use crate::store::{Body, JobRecord, JobRow, LeaseView, Settlement};
+use crate::kernel::latch::ParentRule;
+use crate::store::{
+    Body, HistoryPolicy, Hub, JobRecord, JobRow, LeaseView, Settlement, Transition, TransitionBy,
+};
 use crate::{JobId, JobState, RetryPolicy, Timestamp, WorkerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+/// What a call is made under: its one instant, and the policy of the handle it came through.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) at: Timestamp,
+    pub(super) history: HistoryPolicy,
+}
 
 /// Why an operation was given up, as plain data: nothing may be counted or logged under the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +59,15 @@ impl Guarded {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Every job has a slot for life, by which the indexes find it without a search.
-    pub(super) jobs: Vec<Job>,
+    /// Every job has a slot as long as it is kept, by which the indexes find it without a search.
+    pub(super) jobs: Vec<Option<Job>>,
+    /// Slots whose job was taken away.
+    free: Vec<Slot>,
     pub(super) by_id: BTreeMap<JobId, Slot>,
     pub(super) index: Index,
+    pub(super) latches: Latches,
+    pub(super) log: Log,
+    pub(super) audit: Audit,
 }
 
 /// A job's place in the list of jobs.
@@ -63,9 +83,14 @@ pub(super) struct Job {
     pub(super) retry: Option<RetryPolicy>,
     pub(super) timeout: Option<Duration>,
     pub(super) tags: Vec<String>,
+    /// Those it was enqueued with, whatever has become of them.
+    pub(super) parents: Vec<JobId>,
+    pub(super) parent_rule: ParentRule,
     pub(super) life: Life,
     pub(super) output: Option<Body>,
     pub(super) detail: Option<String>,
+    /// Oldest first.
+    pub(super) history: VecDeque<Transition>,
 }
 
 /// What changes in a job, small enough to be copied into a plan.
@@ -111,6 +136,8 @@ impl Life {
 /// What a plan wants written to one job.
 pub(super) struct Change {
     pub(super) life: Life,
+    /// Whose hand it is, if the state changes.
+    pub(super) by: TransitionBy,
     /// Set where it is there.
     pub(super) output: Option<Body>,
     /// Replaces the last one where it is there.
@@ -118,8 +145,8 @@ pub(super) struct Change {
 }
 
 impl Change {
-    pub(super) const fn to(life: Life) -> Self {
-        Self { life, output: None, detail: None }
+    pub(super) const fn to(life: Life, by: TransitionBy) -> Self {
+        Self { life, by, output: None, detail: None }
     }
 }
 
@@ -127,37 +154,73 @@ impl State {
     /// The slot and the life of a job, if there is one of that id.
     pub(super) fn life(&self, id: JobId) -> Option<(Slot, Life)> {
         let slot = *self.by_id.get(&id)?;
-        self.jobs.get(slot).map(|job| (slot, job.life))
+        self.at(slot).map(|job| (slot, job.life))
+    }
+
+    /// The job of that id, if there is one.
+    pub(super) fn find(&self, id: JobId) -> Option<&Job> {
+        self.at(*self.by_id.get(&id)?)
+    }
+
+    fn at(&self, slot: Slot) -> Option<&Job> {
+        self.jobs.get(slot)?.as_ref()
+    }
+
+    /// The job that was found in a slot before.
+    pub(super) fn slot(&self, slot: Slot) -> Result<&Job, Trouble> {
+        self.at(slot).ok_or_else(|| no_job(slot))
     }
 
     /// The job that an index names.
     pub(super) fn indexed(&self, (id, slot): Named) -> Result<&Job, Trouble> {
-        self.jobs.get(slot).filter(|job| job.id == id).ok_or_else(|| absent(id))
+        self.at(slot).filter(|job| job.id == id).ok_or_else(|| absent(id))
     }
 
     /// Adds a job whose id was found to be free.
-    pub(super) fn insert(&mut self, row: &JobRow, now: Timestamp) -> Result<(), Trouble> {
-        let life = Life::born(row.due.resolve(now));
+    pub(super) fn insert(
+        &mut self,
+        row: &JobRow,
+        birth: Birth,
+        moment: Moment,
+    ) -> Result<(), Trouble> {
+        let Birth { life, parents, gates } = birth;
         let place = self.index.place(&row.queue, &row.wire_name, row.version);
-        let slot = self.jobs.len();
-        let job = Job {
+        let mut all_new = true;
+        for parent in &parents {
+            self.latches.add_child(*parent);
+        }
+        for parent in gates {
+            all_new &= self.latches.close(parent, row.id);
+        }
+        let mut job = Job {
             id: row.id,
             place,
             payload: row.payload.clone(),
-            created_at: now,
+            created_at: moment.at,
             retry: row.retry,
             timeout: row.timeout,
             tags: row.tags.clone(),
+            parents,
+            parent_rule: row.parent_rule,
             life,
             output: None,
             detail: None,
+            history: VecDeque::new(),
         };
-        self.jobs.push(job);
-        let entered = self.index.enter(place, (row.id, slot), &life);
-        if self.by_id.insert(row.id, slot).is_some() || !entered {
-            return Err(unexpected(row.id));
+        self.log.note(&mut job, None, TransitionBy::Enqueue, None, moment);
+        let slot = self.put(job);
+        all_new &= self.index.enter(place, (row.id, slot), &life);
+        all_new &= self.by_id.insert(row.id, slot).is_none();
+        if all_new { Ok(()) } else { Err(unexpected(row.id)) }
+    }
+
+    fn put(&mut self, job: Job) -> Slot {
+        if let Some(slot) = self.free.pop() {
+            self.jobs[slot] = Some(job);
+            return slot;
         }
-        Ok(())
+        self.jobs.push(Some(job));
+        self.jobs.len() - 1
     }
 
     /// Writes one planned change, and gives back the job as it stands, what its place is called,
@@ -166,8 +229,9 @@ impl State {
         &mut self,
         slot: Slot,
         change: Change,
+        moment: Moment,
     ) -> Result<(&Job, PlaceName<'_>, Life), Trouble> {
-        let job = self.jobs.get_mut(slot).ok_or_else(|| no_job(slot))?;
+        let job = self.jobs.get_mut(slot).and_then(Option::as_mut).ok_or_else(|| no_job(slot))?;
         let named = (job.id, slot);
         let before = std::mem::replace(&mut job.life, change.life);
         let left = self.index.leave(job.place, named, &before);
@@ -175,6 +239,7 @@ impl State {
         if !left || !entered {
             return Err(unexpected(job.id));
         }
+        self.log.note(job, Some(before), change.by, change.detail.as_deref(), moment);
         if change.output.is_some() {
             job.output = change.output;
         }
@@ -184,20 +249,53 @@ impl State {
         Ok((job, self.index.name(job.place), before))
     }
 
-    /// Writes a plan.
-    pub(super) fn apply_all(
-        &mut self,
-        plan: impl IntoIterator<Item = (Slot, Change)>,
-    ) -> Result<(), Trouble> {
-        plan.into_iter().try_for_each(|(slot, change)| self.apply(slot, change).map(drop))
+    /// Writes a plan, and gives back which jobs it has released.
+    pub(super) fn carry_out(&mut self, plan: Plan, moment: Moment) -> Result<Vec<Slot>, Trouble> {
+        for (parent, child) in plan.opened {
+            if !self.latches.open(parent, child) {
+                return Err(unexpected(child));
+            }
+        }
+        for parent in plan.struck {
+            self.latches.strike(parent);
+        }
+        for parent in plan.noted {
+            self.latches.note(parent);
+        }
+        for (slot, change) in plan.changes {
+            self.apply(slot, change, moment)?;
+        }
+        for record in plan.audit {
+            self.audit.push(record);
+        }
+        Ok(plan.released)
+    }
+
+    /// Which queues to wake for the jobs of `released` that are still there to claim.
+    pub(super) fn wakes(&self, released: &[Slot], now: Timestamp) -> Wakes {
+        let mut wakes = Wakes::default();
+        let jobs = released.iter().filter_map(|slot| self.at(*slot));
+        for job in jobs.filter(|job| job.life.state == JobState::Scheduled) {
+            wakes.add(self.index.name(job.place).queue, job.life.due_at.since(now));
+        }
+        wakes
+    }
+
+    /// What is kept of how a job came to where it is, oldest first.
+    pub(super) fn history(&self, id: JobId) -> Vec<Transition> {
+        self.find(id).map_or_else(Vec::new, |job| job.history.iter().cloned().collect())
     }
 
     /// A job, whole.
     pub(super) fn record(&self, id: JobId) -> Option<JobRecord> {
-        let job = self.jobs.get(*self.by_id.get(&id)?)?;
+        self.find(id).map(|job| self.whole(job))
+    }
+
+    /// The same of a job that was found before.
+    pub(super) fn whole(&self, job: &Job) -> JobRecord {
         let name = self.index.name(job.place);
-        Some(JobRecord {
-            id,
+        JobRecord {
+            id: job.id,
             wire_name: name.wire_name.to_owned(),
             version: name.version,
             queue: name.queue.to_owned(),
@@ -216,8 +314,28 @@ impl State {
             cancel_requested: job.life.cancel_requested,
             output: job.output.clone(),
             failure_detail: job.detail.clone(),
-            parent_rule: Default::default(),
-        })
+            parent_rule: job.parent_rule,
+        }
+    }
+}
+
+/// Which queues have something new to claim, and how soon.
+#[derive(Default)]
+pub(super) struct Wakes(BTreeMap<String, Duration>);
+
+impl Wakes {
+    fn add(&mut self, queue: &str, due_in: Duration) {
+        match self.0.get_mut(queue) {
+            Some(soonest) => *soonest = due_in.min(*soonest),
+            None => drop(self.0.insert(queue.to_owned(), due_in)),
+        }
+    }
+
+    /// Tells them. Outside of the lock: who hears of it is the host's.
+    pub(super) fn send(&self, hub: &Hub) {
+        for (queue, due_in) in &self.0 {
+            hub.wake(queue, *due_in);
+        }
     }
 }
 

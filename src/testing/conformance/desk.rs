@@ -21,7 +21,7 @@ pub(super) const ACTOR: &str = "ada";
 pub(super) const TICK: Duration = Duration::from_micros(1);
 
 pub(super) struct Desk {
-    session: Box<dyn Session>,
+    pub(super) session: Box<dyn Session>,
     clock: VirtualClock,
 }
 

@@ -15,11 +15,11 @@ use std::thread;
 use std::time::Duration;
 
 /// Repeats of a race that is over in one call.
-const ROUNDS: usize = 10;
+pub(super) const ROUNDS: usize = 10;
 
 /// Runs `work` on `count` threads, each with a session of its own, all begun at the same moment.
 #[track_caller]
-fn together<R: Send>(
+pub(super) fn together<R: Send>(
     fixture: &Fixture,
     count: usize,
     work: impl Fn(&mut Desk, usize) -> R + Sync,

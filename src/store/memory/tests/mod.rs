@@ -1,5 +1,6 @@
 //! What only this room can be made to do: meet a state that contradicts itself.
 
+use super::enqueue::Birth;
 use super::state::{Change, Life, Trouble};
 use super::{Corrupt, MemoryStore};
 use crate::invariant::InvariantTrigger;
@@ -7,11 +8,13 @@ use crate::store::{
     Accepts, Bounds, Claim, Claimed, EnqueueAnswer, FaultClass, JobRow, QueueQuota,
 };
 use crate::store::{
-    LeaseRef, Outcome, OutcomeRow, Receipt, Rejection, Store, StoreError, classify,
+    LeaseRef, Outcome, OutcomeRow, Receipt, Rejection, Store, StoreError, TransitionBy, classify,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+
+mod latch;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -32,15 +35,20 @@ fn claim(store: &MemoryStore) -> Result<Claimed, StoreError> {
     store.open_session().unwrap().claim(&claim)
 }
 
+/// A birth without parents.
+fn born() -> Birth {
+    Birth { life: Life::born(NOW), parents: Vec::new(), gates: Vec::new() }
+}
+
 /// Gives a job another state without telling the indexes.
 fn tamper(store: &MemoryStore, job: JobId, state: JobState) {
     store
-        .0
+        .inner
         .state
         .lock()
         .change(|all| {
             let slot = all.by_id[&job];
-            all.jobs[slot].life.state = state;
+            all.jobs[slot].as_mut().unwrap().life.state = state;
             Ok(())
         })
         .unwrap();
@@ -104,7 +112,7 @@ fn a_terminal_job_that_is_indexed_as_waiting_is_not_handed_out() {
 fn an_index_entry_without_its_job_is_a_guaranteed_row_absent() {
     let store = store();
     add(&store);
-    store.0.state.lock().change(|all| Ok(all.jobs.pop())).unwrap();
+    store.inner.state.lock().change(|all| Ok(all.jobs.pop())).unwrap();
     let error = claim(&store).unwrap_err();
     assert_eq!(error.trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
 }
@@ -116,12 +124,12 @@ fn a_write_that_misses_an_index_entry_is_noticed_and_the_store_is_corrupt_afterw
     let held = claim(&store).unwrap().jobs.remove(0);
     let owner = held.owner.unwrap();
     store
-        .0
+        .inner
         .state
         .lock()
         .change(|all| {
             let slot = all.by_id[&job];
-            let job = &all.jobs[slot];
+            let job = all.jobs[slot].as_ref().unwrap();
             assert!(all.index.leave(job.place, (held.id, slot), &job.life));
             Ok(())
         })
@@ -139,10 +147,10 @@ fn a_write_to_a_job_that_is_not_there_is_noticed() {
     let job = add(&store);
     let answer = store.write(
         |state, _| Ok(state.life(job)),
-        |state, life, _| {
+        |state, life, moment| {
             let (slot, life) = life.unwrap();
             state.jobs.clear();
-            state.apply(slot, Change::to(life)).map(drop)
+            state.apply(slot, Change::to(life, TransitionBy::Holder), moment).map(drop)
         },
     );
     assert_eq!(answer.unwrap_err().trigger(), Some(InvariantTrigger::GuaranteedRowAbsent));
@@ -154,7 +162,7 @@ fn an_index_entry_that_names_another_job_is_a_guaranteed_row_absent() {
     add(&store);
     add(&store);
     store
-        .0
+        .inner
         .state
         .lock()
         .change(|all| {
@@ -195,12 +203,12 @@ fn a_change_into_an_index_that_names_the_job_already_is_noticed() {
     let job = add(&store);
     let written = store.write(
         |state, _| Ok(state.life(job)),
-        |state, found, _| {
+        |state, found, moment| {
             let (slot, life) = found.unwrap();
             let hold = Some((WorkerId::new(), NOW));
             let leased = Life { state: JobState::Leased, hold, ..life };
-            assert!(state.index.enter(state.jobs[slot].place, (job, slot), &leased));
-            state.apply(slot, Change::to(leased)).map(drop)
+            assert!(state.index.enter(state.slot(slot)?.place, (job, slot), &leased));
+            state.apply(slot, Change::to(leased, TransitionBy::Claim), moment).map(drop)
         },
     );
     assert_unexpected(&store, written);
@@ -212,9 +220,9 @@ fn a_new_job_under_an_id_that_is_taken_is_noticed() {
     let row = JobRow::new(JobId::new(), "work");
     let written = store.write(
         |_, _| Ok(()),
-        |state, (), now| {
-            state.insert(&row, now)?;
-            state.insert(&row, now)
+        |state, (), moment| {
+            state.insert(&row, born(), moment)?;
+            state.insert(&row, born(), moment)
         },
     );
     assert_unexpected(&store, written);
@@ -226,11 +234,11 @@ fn a_new_job_that_an_index_names_already_is_noticed() {
     let row = JobRow::new(JobId::new(), "work");
     let written = store.write(
         |_, _| Ok(()),
-        |state, (), now| {
+        |state, (), moment| {
             let place = state.index.place(&row.queue, &row.wire_name, row.version);
             let next = (row.id, state.jobs.len());
-            assert!(state.index.enter(place, next, &Life::born(now)));
-            state.insert(&row, now)
+            assert!(state.index.enter(place, next, &Life::born(NOW)));
+            state.insert(&row, born(), moment)
         },
     );
     assert_unexpected(&store, written);
@@ -246,7 +254,7 @@ fn a_worker_that_holds_nothing_leaves_nothing_behind() {
     let mut session = store.open_session().unwrap();
     assert_eq!(session.hand_back(owner, &[lease]).unwrap().rows, [true]);
     assert!(session.held_by(owner).unwrap().leases.is_empty());
-    assert!(store.0.state.lock().intact().unwrap().index.has_no_holder());
+    assert!(store.inner.state.lock().intact().unwrap().index.has_no_holder());
 }
 
 #[test]
