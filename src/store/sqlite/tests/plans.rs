@@ -85,7 +85,10 @@ fn each_other_statement_finds_its_rows_by_an_index() {
         for (sql, expected) in cases {
             let steps = plan(&bench, sql);
             for step in *expected {
-                assert!(steps.iter().any(|found| found == step), "{sql}\n{step}\n{steps:#?}");
+                assert!(
+                    steps.iter().any(|found| found.starts_with(step)),
+                    "{sql}\n{step}\n{steps:#?}"
+                );
             }
             let scans = [
                 "SCAN backwave_",
