@@ -403,11 +403,11 @@ impl Model {
     }
 
     pub fn change_queue(&mut self, queue: &str, change: QueueChange) -> (QueueSettings, bool) {
-        let fresh = || QueueSettings::new(queue.to_owned());
-        let settings = self.queues.entry(queue.to_owned()).or_insert_with(fresh);
+        let settings = self.queues.get(queue).cloned();
+        let mut settings = settings.unwrap_or_else(|| QueueSettings::new(queue.to_owned()));
         let changed = settings.apply(change);
-        let settings = settings.clone();
         if changed {
+            self.queues.insert(queue.to_owned(), settings.clone());
             let action = AuditAction::of_queue(change);
             self.deeds.push((self.now, action, None, queue.to_owned()));
         }
