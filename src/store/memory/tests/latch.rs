@@ -1,11 +1,14 @@
 //! What the latch does to a state that contradicts itself, and where one call stops.
 
 use super::{
-    NOW, add, assert_corrupt, assert_halts, change, child_of, enqueue, open, state, store,
+    NOW, add, assert_corrupt, assert_halts, change, child_of, claim, enqueue, open, state, store,
 };
 use crate::invariant::InvariantTrigger;
 use crate::store::memory::MemoryStore;
-use crate::store::{AuditFilter, CancelAnswer, Due, JobRow, ParentRule, Store, Wake};
+use crate::store::{
+    Accepts, AuditFilter, CancelAnswer, Claim, Due, JobRow, Outcome, OutcomeRow, ParentRule,
+    QueueQuota, Receipt, Store, Wake,
+};
 use crate::{JobId, JobState};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -105,6 +108,26 @@ impl Wake for Looking {
         let queues = open(&self.store).counts().unwrap().len();
         self.heard.lock().push((queue.to_owned(), due_in, queues));
     }
+}
+
+#[test]
+fn a_released_job_that_the_same_exchange_takes_wakes_nobody() {
+    let store = store();
+    let parent = add(&store);
+    let child = child_of(&[parent]);
+    enqueue(&store, std::slice::from_ref(&child));
+    let held = claim(&store).unwrap().jobs.remove(0);
+    let owner = held.owner.unwrap();
+    let looking = Arc::new(Looking { store: store.clone(), heard: Mutex::default() });
+    let _subscription = store.hub().subscribe(looking.clone());
+    let receipt = Receipt { pump: owner, sequence: 1 };
+    let row = OutcomeRow::new(parent, held.attempt, owner, receipt, Outcome::Succeeded);
+    let plan = [QueueQuota { queue: "default".to_owned(), quota: 1 }];
+    let accepts = [Accepts { wire_name: "work".to_owned(), version_max: 1 }];
+    let next = Claim::new(owner, 1, &plan, &accepts, Duration::from_secs(30));
+    let exchanged = open(&store).exchange(&[row], &next).unwrap();
+    assert_eq!(exchanged.claimed.jobs[0].id, child.id);
+    assert_eq!(*looking.heard.lock(), []);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 mod latch;
 mod operations;
+mod random;
 mod upkeep;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
