@@ -40,6 +40,8 @@ pub struct GroupOptions {
     pub(super) host_shutdown_timeout: Duration,
     #[cfg(feature = "testing")]
     pub(super) ticker_probe: Option<Arc<dyn Fn() + Send + Sync>>,
+    #[cfg(feature = "testing")]
+    pub(super) worker_probe: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl GroupOptions {
@@ -63,6 +65,8 @@ impl GroupOptions {
             host_shutdown_timeout: Duration::from_secs(30),
             #[cfg(feature = "testing")]
             ticker_probe: None,
+            #[cfg(feature = "testing")]
+            worker_probe: None,
         }
     }
 
@@ -144,6 +148,13 @@ impl GroupOptions {
     #[cfg(feature = "testing")]
     pub fn ticker_probe(mut self, probe: impl Fn() + Send + Sync + 'static) -> Self {
         self.ticker_probe = Some(Arc::new(probe));
+        self
+    }
+
+    /// Runs on each worker thread as it begins: a test that panics in it sees what a dead worker does.
+    #[cfg(feature = "testing")]
+    pub fn worker_probe(mut self, probe: impl Fn() + Send + Sync + 'static) -> Self {
+        self.worker_probe = Some(Arc::new(probe));
         self
     }
 

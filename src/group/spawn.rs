@@ -200,7 +200,15 @@ impl Plan {
         let (inbox, receiver) = unbounded();
         let line = PumpLine { inbox: inbox.clone(), ticks: Arc::new(TickFlags::default()) };
         let id = core.id;
-        let on_thread = Arc::new(move || super::enter_group(id));
+        #[cfg(feature = "testing")]
+        let probe = self.options.worker_probe.clone();
+        let on_thread = Arc::new(move || {
+            super::enter_group(id);
+            #[cfg(feature = "testing")]
+            if let Some(probe) = &probe {
+                probe();
+            }
+        });
         let name = thread_name(&self.name, index);
         let (pool, workers) = Pool::start(name, self.options.workers, inbox.clone(), on_thread)?;
         let hints = Hints::new(self.dispatch.queues(), inbox);

@@ -51,8 +51,10 @@ impl Pool {
         let name = format!("{}-w{}", self.name, self.spawned);
         self.spawned += 1;
         thread::Builder::new().name(name).spawn(move || {
-            on_thread();
-            let end = catch_unwind(AssertUnwindSafe(|| work(&orders, &pump)));
+            let end = catch_unwind(AssertUnwindSafe(|| {
+                on_thread();
+                work(&orders, &pump);
+            }));
             if let Err(payload) = end {
                 // Nothing of the host's unwinds to here: this is a bug of ours, and the pump halts on
                 // it. A pump that is gone has halted already.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::RetryPolicy;
-use crate::store::{Due, LeaseRef, Renewed};
+use crate::store::{Due, LeaseRef, Renewed, SettledBy};
 
 fn refs(jobs: &[ClaimedJob]) -> Vec<LeaseRef> {
     jobs.iter().map(|job| LeaseRef { job: job.id, attempt: job.attempt }).collect()
@@ -41,6 +41,21 @@ fn a_lease_is_its_holders_only() {
     let renewal = bench.session.renew(other, &leases, LEASE).expect("no fault");
     assert_eq!(renewal.rows, [Renewed::Lost]);
     assert_eq!(bench.session.hand_back(other, &leases).expect("no fault").rows, [false]);
+}
+
+#[test]
+fn a_hand_back_is_told_from_a_settlement_in_the_row() {
+    let mut bench = Bench::new();
+    bench.enqueue(job());
+    let leases = refs(&bench.claim(1));
+    bench.session.hand_back(bench.worker, &leases).expect("no fault");
+    let settled: (u32, i16) = bench
+        .host()
+        .query_row("SELECT settled_attempt, settled_by FROM backwave_jobs", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .expect("a row");
+    assert_eq!(settled, (1, SettledBy::HandBack.code()));
 }
 
 #[test]
