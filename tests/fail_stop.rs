@@ -131,6 +131,13 @@ fn a_dead_ticker_halts_every_pump_of_its_group() {
 }
 
 #[test]
+fn a_ticker_that_dies_of_a_violation_halts_under_its_trigger() {
+    let scene = Scene::new("ticker with a violation");
+    let options = scene.options().ticker_probe(|| resume_unwind(Box::new(violation())));
+    scene.halted(&scene.spawn_as(registry(), options), MADE);
+}
+
+#[test]
 fn a_dead_worker_halts_its_pump() {
     let scene = Scene::new("dead worker");
     let options = scene.options().worker_probe(|| resume_unwind(Box::new("no more work")));
