@@ -235,6 +235,8 @@ clauses! { $
         another_receipt_for_an_attempt_that_ended_is_stale,
         receipts_are_told_apart_by_pump_and_by_number,
         a_receipt_outlives_a_requeue,
+        how_an_earlier_attempt_ended_explains_nothing,
+        a_receipt_is_forgotten_when_a_later_attempt_is_given_back,
         stale_rows_do_not_keep_the_others_of_their_batch,
         a_job_twice_in_one_batch_is_ended_once,
     ]
@@ -253,6 +255,7 @@ clauses! { $
         a_renewed_lease_outlives_its_first_expiry,
         a_lease_cannot_be_renewed_at_its_expiry_instant,
         only_the_holder_of_that_attempt_renews,
+        an_earlier_attempt_renews_nothing,
         what_has_ended_or_was_given_back_is_lost,
         a_renewal_tells_of_a_cancel_request,
         a_mixed_renewal_answers_row_by_row,
