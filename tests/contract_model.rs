@@ -1,7 +1,9 @@
 //! Random histories over each store, compared after every step with a model that a reader can hold in mind.
 
+#[allow(unreachable_pub, reason = "a test binary exports nothing")]
 #[path = "model/acts.rs"]
 mod acts;
+#[allow(unreachable_pub, reason = "a test binary exports nothing")]
 #[path = "model/mod.rs"]
 mod model;
 #[cfg(feature = "postgres")]

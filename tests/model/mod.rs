@@ -327,9 +327,8 @@ impl Model {
     /// Cancels a job that lives and on which no request stands.
     fn call_off(&mut self, id: JobId) {
         self.note(AuditAction::Cancel, id);
-        if self.state(id) == JobState::Leased {
-            self.job(id).record.cancel_requested = true;
-        } else {
+        self.job(id).record.cancel_requested = true;
+        if self.state(id) != JobState::Leased {
             self.turn(id, JobState::Cancelled, TransitionBy::Operator);
         }
     }

@@ -28,9 +28,13 @@ pub(super) fn rooms(
     conn: &Connection,
     queues: &[&str],
 ) -> Result<HashMap<String, Room>, StoreError> {
+    let mut rooms = HashMap::new();
+    // Nearly always nobody has set anything, and a list of names is the dearer question.
+    if !conn.prepare_cached(SOME_QUEUE)?.query_row([], |row| row.get(0))? {
+        return Ok(rooms);
+    }
     let mut statement = conn.prepare_cached(PLANNED)?;
     let mut rows = statement.query([serde_json::Value::from(queues).to_string()])?;
-    let mut rooms = HashMap::new();
     while let Some(row) = rows.next()? {
         let queue: String = row.get(0)?;
         let room = if row.get(1)? { Room::Closed } else { room(conn, &queue)? };
@@ -136,6 +140,8 @@ fn decode(row: &Row<'_>) -> Result<QueueSettings, StoreError> {
 
 pub(super) const SETTINGS: &str =
     "SELECT queue, is_paused, concurrency_limit FROM main.backwave_queues WHERE queue = ?1";
+
+const SOME_QUEUE: &str = "SELECT EXISTS (SELECT 1 FROM main.backwave_queues)";
 
 /// Which of the queues in the JSON array `?1` are paused or limited.
 pub(super) const PLANNED: &str = "SELECT q.queue, q.is_paused \
