@@ -158,8 +158,11 @@ fn postgres_agrees_with_the_model() {
     });
 }
 
+/// What is not true any more, and how the store comes to say otherwise.
+type Lie = (&'static str, fn(&Intercept));
+
 /// How a store can lie, each lie small enough to pass for the truth most of the time.
-const LIES: &[(&str, fn(&Intercept))] = &[
+const LIES: &[Lie] = &[
     ("a third parent is forgotten", |store| {
         store.on_enqueue(|session, rows| {
             let mut rows = rows.to_vec();
