@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::world::{PATIENCE, facts, quick};
 
 const ROLE: &str = "BACKWAVE_TEST_CHILD";
@@ -169,6 +169,22 @@ impl Scene {
     fn ended(&self, id: JobId) -> JobRecord {
         self.client.wait(id, PATIENCE).expect("it ends")
     }
+
+    /// Stops a process outside of its writes: one that stood still inside would keep the file's lock, and nobody
+    /// could go on before it does.
+    fn freeze(&self, node: &Node) {
+        let probe = rusqlite::Connection::open(&self.file).expect("the file opens");
+        probe.busy_timeout(Duration::from_millis(200)).expect("set");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            node.signal("-STOP");
+            if probe.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the process always writes");
+            node.signal("-CONT");
+        }
+    }
 }
 
 #[test]
@@ -224,7 +240,7 @@ fn a_process_that_stood_still_past_its_lease_finds_its_work_done_by_another() {
     let mut frozen = Node::start(&scene.file);
     let id = scene.enqueue(&Work::Long);
     assert_eq!(frozen.heard("beg"), "un");
-    frozen.signal("-STOP");
+    scene.freeze(&frozen);
     let heir = Node::start(&scene.file);
     let record = scene.ended(id);
     assert_eq!(facts(&record), (JobState::Succeeded, 2, 1));
