@@ -35,7 +35,7 @@ pub(super) fn peek(
 ) -> Result<Peek, StoreError> {
     let acceptable = Acceptable::new(claim.accepts);
     let queues = distinct_queues(claim);
-    let rooms = queues::rooms(conn, &queues)?;
+    let rooms = if queues::any_set(conn)? { queues::rooms(conn, &queues)? } else { HashMap::new() };
     let (mut withheld, mut next_due) = (false, None);
     for queue in queues {
         let earliest = first_after(conn, queue, Position::START, &acceptable)?;
@@ -55,8 +55,12 @@ pub(super) fn peek(
 /// # Errors
 /// Faults, a row that is not what its index says, and a write that did not touch the rows taken.
 pub(super) fn take(work: &mut Work<'_>, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
-    let Work { conn, now, .. } = *work;
-    let mut taking = Taking::new(conn, claim, now)?;
+    let Work { conn, now, has_settings, .. } = *work;
+    let rooms = match has_settings {
+        true => queues::rooms(conn, &distinct_queues(claim))?,
+        false => HashMap::new(),
+    };
+    let mut taking = Taking::new(conn, claim, now, &rooms);
     taking.pass(|quota| quota)?;
     if claim.spill {
         taking.pass(|_| u32::MAX)?;
@@ -187,12 +191,17 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Taking<'a> {
-    fn new(conn: &'a Connection, claim: &'a Claim<'a>, now: Timestamp) -> Result<Self, StoreError> {
-        let queues = distinct_queues(claim);
-        let rooms = queues::rooms(conn, &queues)?;
-        let lines = queues.into_iter().map(|queue| Line::new(queue, rooms.get(queue).copied()));
-        let lines = lines.collect();
-        Ok(Self {
+    fn new(
+        conn: &'a Connection,
+        claim: &'a Claim<'a>,
+        now: Timestamp,
+        rooms: &HashMap<String, Room>,
+    ) -> Self {
+        let lines = distinct_queues(claim)
+            .into_iter()
+            .map(|queue| Line::new(queue, rooms.get(queue).copied()))
+            .collect();
+        Self {
             conn,
             claim,
             acceptable: Acceptable::new(claim.accepts),
@@ -202,7 +211,7 @@ impl<'a> Taking<'a> {
             bytes: 0,
             is_full: false,
             next_due: None,
-        })
+        }
     }
 
     /// Walks the plan once, taking from each queue what `room` makes of its quota.

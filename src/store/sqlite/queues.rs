@@ -20,6 +20,14 @@ pub(super) enum Room {
     Limited(u32),
 }
 
+/// Whether any queue was ever set: nearly always none was, and to ask for names is dearer.
+///
+/// # Errors
+/// Faults.
+pub(super) fn any_set(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached(SOME_QUEUE)?.query_row([], |row| row.get(0))?)
+}
+
 /// What of these queues is paused or limited; the others are free.
 ///
 /// # Errors
@@ -28,13 +36,9 @@ pub(super) fn rooms(
     conn: &Connection,
     queues: &[&str],
 ) -> Result<HashMap<String, Room>, StoreError> {
-    let mut rooms = HashMap::new();
-    // Nearly always nobody has set anything, and a list of names is the dearer question.
-    if !conn.prepare_cached(SOME_QUEUE)?.query_row([], |row| row.get(0))? {
-        return Ok(rooms);
-    }
     let mut statement = conn.prepare_cached(PLANNED)?;
     let mut rows = statement.query([serde_json::Value::from(queues).to_string()])?;
+    let mut rooms = HashMap::new();
     while let Some(row) = rows.next()? {
         let queue: String = row.get(0)?;
         let room = if row.get(1)? { Room::Closed } else { room(conn, &queue)? };

@@ -8,7 +8,7 @@ use crate::store::{
 };
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 const VERSION_1: &str = include_str!("../migrations/0001_jobs.sql");
@@ -84,7 +84,7 @@ impl Old {
         .expect("added");
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    fn path(&self) -> PathBuf {
         self.folder.path().join("jobs.db")
     }
 
