@@ -3,15 +3,15 @@
 
 use super::model::Model;
 use backwave::store::{
-    Accepts, BulkChange, Claim, Due, EnqueueAnswer, JobFilter, JobRow, LeaseRef, Mode, Outcome,
-    OutcomeRow, ParentRule, Purge, PurgeCursor, QueueChange, QueueQuota, Receipt, Rejection,
-    Retention, Session,
+    Accepts, BulkChange, Claim, Claimed, Due, EnqueueAnswer, JobFilter, JobRow, LeaseRef, Mode,
+    Outcome, OutcomeRow, ParentRule, Purge, PurgeCursor, QueueChange, QueueQuota, Receipt,
+    Rejection, Retention, Session,
 };
 use backwave::{JobId, JobState, WorkerId};
 use proptest::prelude::*;
 use std::time::Duration;
 
-pub const JOBS: u8 = 12;
+pub const JOBS: u8 = 10;
 pub const WORKERS: u8 = 3;
 pub const LEASE: Duration = Duration::from_secs(30);
 const QUEUES: [&str; 2] = ["a", "b"];
@@ -38,6 +38,8 @@ pub struct Seed {
     any_end: bool,
     delay: Option<u8>,
     tag: bool,
+    /// Whether parents that are not known stay among its parents, and so have the call refused.
+    unknown: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -48,6 +50,13 @@ pub enum Act {
         plan: Vec<(usize, u32)>,
         total: u32,
         spill: bool,
+    },
+    /// Both by one call; the claim spills.
+    Exchange {
+        rows: Vec<(usize, Outcome, bool)>,
+        worker: u8,
+        plan: Vec<(usize, u32)>,
+        total: u32,
     },
     /// Attempts by their number among all that were handed out.
     Report(Vec<(usize, Outcome, bool)>),
@@ -84,7 +93,7 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
     let after = Duration::from_secs;
     prop_oneof![
         4 => Just(Outcome::Succeeded),
-        2 => Just(Outcome::DeadLettered),
+        3 => Just(Outcome::DeadLettered),
         1 => Just(Outcome::Quarantined),
         1 => Just(Outcome::Cancelled),
         1 => Just(Outcome::Retry { after: after(0) }),
@@ -95,31 +104,28 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
 
 fn seeds() -> impl Strategy<Value = Seed> {
     let parents = prop::collection::vec(0..JOBS, 0..4);
-    let delay = prop::option::weighted(0.2, 1..40_u8);
-    (0..JOBS, 0..2_usize, parents, any::<bool>(), delay, any::<bool>()).prop_map(
-        |(job, queue, mut parents, any_end, delay, tag)| {
-            // Mostly those that come before it, so that most are known. Never its own.
+    let delay = prop::option::weighted(0.15, prop::sample::select(vec![5_u8, 20, 35]));
+    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.05));
+    (0..JOBS, 0..2_usize, parents, delay, flags).prop_map(
+        |(job, queue, mut parents, delay, (any_end, tag, unknown))| {
             parents.retain(|parent| *parent != job);
-            if job % 4 != 0 {
-                parents.retain(|parent| *parent < job);
-            }
-            Seed { job, queue, parents, any_end, delay, tag }
+            Seed { job, queue, parents, any_end, delay, tag, unknown }
         },
     )
 }
 
 fn changes() -> impl Strategy<Value = QueueChange> {
     prop_oneof![
-        2 => Just(QueueChange::Pause),
-        3 => Just(QueueChange::Resume),
-        3 => prop::option::of(0..4_u32).prop_map(QueueChange::Limit),
+        1 => Just(QueueChange::Pause),
+        2 => Just(QueueChange::Resume),
+        4 => prop::option::weighted(0.8, 0..4_u32).prop_map(QueueChange::Limit),
     ]
 }
 
 /// One act of a history.
 pub fn acts() -> impl Strategy<Value = Act> {
     let states = || prop::sample::select(JobState::ALL.to_vec());
-    let plan = prop::collection::vec((0..2_usize, 0..4_u32), 1..3);
+    let plan = || prop::collection::vec((0..2_usize, 0..4_u32), 1..3);
     let filter = (
         prop::option::weighted(0.3, states()),
         prop::option::weighted(0.5, 0..2_usize),
@@ -130,23 +136,26 @@ pub fn acts() -> impl Strategy<Value = Act> {
         (any::<bool>(), filter, 1..6_u32).prop_map(|(cancels, (state, queue, tag, after), max)| {
             Act::Bulk { cancels, state, queue, tag, after, max }
         });
-    let claim = (0..WORKERS, plan, 0..6_u32, prop::bool::weighted(0.8))
+    let claim = (0..WORKERS, plan(), 0..6_u32, prop::bool::weighted(0.8))
         .prop_map(|(worker, plan, total, spill)| Act::Claim { worker, plan, total, spill });
-    let row = (0..40_usize, outcomes(), prop::bool::weighted(0.1));
+    let rows = || prop::collection::vec((0..40_usize, outcomes(), prop::bool::weighted(0.1)), 1..4);
+    let exchange = (rows(), 0..WORKERS, plan(), 0..6_u32)
+        .prop_map(|(rows, worker, plan, total)| Act::Exchange { rows, worker, plan, total });
     prop_oneof![
-        6 => prop::collection::vec(seeds(), 1..4).prop_map(Act::Enqueue),
+        6 => prop::collection::vec(seeds(), 1..6).prop_map(Act::Enqueue),
         8 => claim,
-        8 => prop::collection::vec(row, 1..4).prop_map(Act::Report),
+        6 => rows().prop_map(Act::Report),
+        4 => exchange,
         1 => (0..40_usize).prop_map(Act::Renew),
         2 => (0..40_usize).prop_map(Act::HandBack),
         2 => outcomes().prop_map(Act::Reap),
         3 => (0..JOBS).prop_map(Act::Cancel),
         3 => (0..JOBS).prop_map(Act::Requeue),
         2 => bulk,
-        2 => (0..2_usize, changes()).prop_map(|(queue, change)| Act::Queue(queue, change)),
+        3 => (0..2_usize, changes()).prop_map(|(queue, change)| Act::Queue(queue, change)),
         1 => (0..WORKERS, 1..4_u32).prop_map(|(worker, max)| Act::Revoke { worker, max }),
-        4 => (1..40_u8).prop_map(Act::Wait),
-        2 => (0..30_u8, states(), 1..5_u32)
+        4 => prop::sample::select(vec![1_u8, 5, 10, 20, 30]).prop_map(Act::Wait),
+        2 => (prop::sample::select(vec![0_u8, 0, 5, 20]), states(), 1..5_u32)
             .prop_map(|(keep, spared, max)| Act::Purge { keep, spared, max }),
         1 => Just(Act::WorkOff),
     ]
@@ -184,6 +193,9 @@ impl<'a> Pair<'a> {
             Act::Claim { worker, plan, total, spill } => {
                 self.claim(*worker, plan, (*total, *spill))
             }
+            Act::Exchange { rows, worker, plan, total } => {
+                self.exchange(rows, *worker, plan, *total)
+            }
             Act::Report(rows) => self.report(rows),
             Act::Renew(attempt) => self.renew(*attempt),
             Act::HandBack(attempt) => self.hand_back(*attempt),
@@ -211,7 +223,15 @@ impl<'a> Pair<'a> {
     }
 
     fn enqueue(&mut self, seeds: &[Seed]) -> Outcomes {
-        let rows: Vec<_> = seeds.iter().map(row).collect();
+        let mut rows: Vec<JobRow> = Vec::new();
+        for seed in seeds {
+            let mut row = row(seed);
+            let is_known = |parent: &JobId| {
+                self.model.jobs.contains_key(parent) || rows.iter().any(|row| row.id == *parent)
+            };
+            row.parents.retain(|parent| seed.unknown || is_known(parent));
+            rows.push(row);
+        }
         let expected = match self.model.enqueue(&rows) {
             Ok(is_new) => EnqueueAnswer::Accepted { is_new, store_time: self.model.now },
             Err((index, parent)) => {
@@ -228,17 +248,16 @@ impl<'a> Pair<'a> {
         plan: &[(usize, u32)],
         (total, spill): (u32, bool),
     ) -> Outcomes {
-        let quota = |(queue, quota): &(usize, u32)| QueueQuota {
-            queue: QUEUES[*queue].to_owned(),
-            quota: *quota,
-        };
-        let plan: Vec<_> = plan.iter().map(quota).collect();
-        let accepts = [Accepts { wire_name: "work".to_owned(), version_max: 1 }];
-        let owner = worker(number);
-        let mut claim = Claim::new(owner, total, &plan, &accepts, LEASE);
+        let (plan, accepts) = (quotas(plan), accepts());
+        let mut claim = Claim::new(worker(number), total, &plan, &accepts, LEASE);
         claim.spill = spill;
         let claimed = sound(self.session.claim(&claim))?;
-        let expected = self.model.claim(owner, &plan, (total, spill), LEASE);
+        self.compare_claimed(&claim, &claimed)
+    }
+
+    fn compare_claimed(&mut self, claim: &Claim<'_>, claimed: &Claimed) -> Outcomes {
+        let (owner, size) = (claim.worker, (claim.total, claim.spill));
+        let expected = self.model.claim(owner, claim.plan, size, LEASE);
         let leases = claimed.jobs.iter();
         let leases: Vec<_> =
             leases.map(|job| LeaseRef { job: job.id, attempt: job.attempt }).collect();
@@ -251,6 +270,20 @@ impl<'a> Pair<'a> {
         }
         self.attempts.extend(leases.into_iter().map(|lease| Attempt { lease, owner }));
         Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        chosen: &[(usize, Outcome, bool)],
+        number: u8,
+        plan: &[(usize, u32)],
+        total: u32,
+    ) -> Outcomes {
+        let (rows, plan, accepts) = (self.rows(chosen), quotas(plan), accepts());
+        let claim = Claim::new(worker(number), total, &plan, &accepts, LEASE);
+        let exchanged = sound(self.session.exchange(&rows, &claim))?;
+        prop_assert_eq!(exchanged.reported.rows, self.model.report(&rows));
+        self.compare_claimed(&claim, &exchanged.claimed)
     }
 
     fn attempt(&self, number: usize) -> Option<(usize, Attempt)> {
@@ -270,7 +303,8 @@ impl<'a> Pair<'a> {
         row
     }
 
-    fn report(&mut self, chosen: &[(usize, Outcome, bool)]) -> Outcomes {
+    /// The rows of a report, one a job at most: what comes of a second one is told by a clause.
+    fn rows(&self, chosen: &[(usize, Outcome, bool)]) -> Vec<OutcomeRow> {
         let mut rows: Vec<OutcomeRow> = Vec::new();
         for (number, outcome, reaps) in chosen {
             let Some((index, attempt)) = self.attempt(*number) else { continue };
@@ -279,6 +313,11 @@ impl<'a> Pair<'a> {
                 rows.push(self.outcome(index, *outcome, mode));
             }
         }
+        rows
+    }
+
+    fn report(&mut self, chosen: &[(usize, Outcome, bool)]) -> Outcomes {
+        let rows = self.rows(chosen);
         let reported = sound(self.session.report(&rows))?;
         prop_assert_eq!(reported.rows, self.model.report(&rows));
         Ok(())
@@ -385,6 +424,15 @@ impl<'a> Pair<'a> {
         }
         Err(TestCaseError::fail("the purge does not come to an end"))
     }
+}
+
+fn quotas(plan: &[(usize, u32)]) -> Vec<QueueQuota> {
+    let queue = |queue: usize| QUEUES[queue].to_owned();
+    plan.iter().map(|(name, quota)| QueueQuota { queue: queue(*name), quota: *quota }).collect()
+}
+
+fn accepts() -> [Accepts; 1] {
+    [Accepts { wire_name: "work".to_owned(), version_max: 1 }]
 }
 
 fn row(seed: &Seed) -> JobRow {

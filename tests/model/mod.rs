@@ -168,15 +168,14 @@ impl Model {
         let is_short = leases.len() < total as usize;
         let is_clear = spill && is_short;
         let withheld = plan.iter().any(|planned| self.first_due(&planned.queue).is_some());
-        let limited = plan.iter().any(|planned| self.limit(&planned.queue).is_some());
-        let next = plan.iter().filter(|planned| !self.is_paused(&planned.queue));
-        let next =
-            next.filter_map(|planned| self.waiting(&planned.queue).next().map(|(due, _)| due));
+        // What a pause or a limit keeps back is not to be had when it is due.
+        let open = plan.iter().filter(|planned| self.has_room(&planned.queue));
+        let next = open.filter_map(|planned| Some(self.waiting(&planned.queue).next()?.0));
         let next_due = if is_short { next.min() } else { None };
         Taken {
             leases,
             withheld: is_clear.then_some(withheld),
-            next_due: ((is_clear && !limited) || !is_short).then_some(next_due),
+            next_due: (is_clear || !is_short).then_some(next_due),
         }
     }
 
@@ -203,20 +202,18 @@ impl Model {
         first.filter(|(due, _)| *due <= self.now).map(|(_, id)| id)
     }
 
-    fn is_paused(&self, queue: &str) -> bool {
-        self.queues.get(queue).is_some_and(|set| set.is_paused)
-    }
-
-    fn limit(&self, queue: &str) -> Option<u32> {
-        self.queues.get(queue).and_then(|set| set.concurrency_limit)
+    /// Whether a claim may take anything of a queue.
+    fn has_room(&self, queue: &str) -> bool {
+        let held = self.jobs.values().map(|job| &job.record);
+        let held = held.filter(|job| job.queue == queue && job.state == JobState::Leased).count();
+        self.queues.get(queue).is_none_or(|set| {
+            !set.is_paused && set.concurrency_limit.is_none_or(|limit| held < limit as usize)
+        })
     }
 
     /// The next job that a claim may take of a queue.
     fn next_of(&self, queue: &str) -> Option<JobId> {
-        let held = self.jobs.values().map(|job| &job.record);
-        let held = held.filter(|job| job.queue == queue && job.state == JobState::Leased).count();
-        let has_room = self.limit(queue).is_none_or(|limit| held < limit as usize);
-        self.first_due(queue).filter(|_| has_room && !self.is_paused(queue))
+        self.first_due(queue).filter(|_| self.has_room(queue))
     }
 
     pub fn report(&mut self, rows: &[OutcomeRow]) -> Vec<RowReport> {
