@@ -197,7 +197,12 @@ fn the_views_of_both_versions_show_a_job_and_the_later_one_its_parents() {
     let conn = Connection::open(old.path()).expect("it opens");
     let columns = |view: &str| {
         let view = conn.prepare(&format!("SELECT * FROM {view}")).expect("prepared");
-        view.column_names().into_iter().collect::<Vec<_>>().join(" ")
+        let mut names = Vec::new();
+        // A list or an iterator, by the version of the client.
+        for name in view.column_names() {
+            names.push(name.to_owned());
+        }
+        names.join(" ")
     };
     let common = "id queue wire_name version state attempt failures due_at created_at finished_at owner \
                   expiry cancel_requested timeout_ms retry tags payload output failure_detail";
