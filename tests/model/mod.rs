@@ -40,9 +40,10 @@ pub struct Job {
 #[derive(Debug)]
 pub struct Taken {
     pub leases: Vec<LeaseRef>,
-    /// What the answer must say of these; `None` where the contract leaves it open.
+    /// What the answer must say; `None` where the contract leaves it open.
     pub withheld: Option<bool>,
-    pub next_due: Option<Option<Timestamp>>,
+    /// One of these the answer must say, where there is any.
+    pub next_due: Vec<Option<Timestamp>>,
 }
 
 impl Model {
@@ -168,15 +169,16 @@ impl Model {
         let is_short = leases.len() < total as usize;
         let is_clear = spill && is_short;
         let withheld = plan.iter().any(|planned| self.first_due(&planned.queue).is_some());
-        // What a pause or a limit keeps back is not to be had when it is due.
-        let open = plan.iter().filter(|planned| self.has_room(&planned.queue));
-        let next = open.filter_map(|planned| Some(self.waiting(&planned.queue).next()?.0));
-        let next_due = if is_short { next.min() } else { None };
-        Taken {
-            leases,
-            withheld: is_clear.then_some(withheld),
-            next_due: (is_clear || !is_short).then_some(next_due),
-        }
+        // Whether what a limit keeps back counts as to be had, the contract leaves open; a pause says no.
+        let first = |names: Vec<&QueueQuota>| {
+            let next = names.into_iter().filter_map(|planned| self.waiting(&planned.queue).next());
+            next.map(|(due, _)| due).min().filter(|_| is_short)
+        };
+        let open = plan.iter().filter(|planned| self.has_room(&planned.queue)).collect();
+        let unpaused = plan.iter().filter(|planned| !self.is_paused(&planned.queue)).collect();
+        let is_told = is_clear || !is_short;
+        let next_due = if is_told { vec![first(open), first(unpaused)] } else { Vec::new() };
+        Taken { leases, withheld: is_clear.then_some(withheld), next_due }
     }
 
     fn lease(&mut self, id: JobId, worker: WorkerId, lease: Duration) -> LeaseRef {
@@ -200,6 +202,10 @@ impl Model {
     fn first_due(&self, queue: &str) -> Option<JobId> {
         let first = self.waiting(queue).next();
         first.filter(|(due, _)| *due <= self.now).map(|(_, id)| id)
+    }
+
+    fn is_paused(&self, queue: &str) -> bool {
+        self.queues.get(queue).is_some_and(|set| set.is_paused)
     }
 
     /// Whether a claim may take anything of a queue.
