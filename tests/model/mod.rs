@@ -167,18 +167,33 @@ impl Model {
             }
         }
         let is_short = leases.len() < total as usize;
-        let is_clear = spill && is_short;
         let withheld = plan.iter().any(|planned| self.first_due(&planned.queue).is_some());
-        // Whether what a limit keeps back counts as to be had, the contract leaves open; a pause says no.
-        let first = |names: Vec<&QueueQuota>| {
-            let next = names.into_iter().filter_map(|planned| self.waiting(&planned.queue).next());
-            next.map(|(due, _)| due).min().filter(|_| is_short)
-        };
-        let open = plan.iter().filter(|planned| self.has_room(&planned.queue)).collect();
-        let unpaused = plan.iter().filter(|planned| !self.is_paused(&planned.queue)).collect();
-        let is_told = is_clear || !is_short;
-        let next_due = if is_told { vec![first(open), first(unpaused)] } else { Vec::new() };
-        Taken { leases, withheld: is_clear.then_some(withheld), next_due }
+        let withheld = (spill && is_short).then_some(withheld);
+        Taken { leases, withheld, next_due: self.next_dues(plan, spill, is_short) }
+    }
+
+    /// What a claim that ended so may tell of the next due time: a queue without room may hide its own or
+    /// tell it, one that is paused hides it.
+    fn next_dues(
+        &self,
+        plan: &[QueueQuota],
+        spill: bool,
+        is_short: bool,
+    ) -> Vec<Option<Timestamp>> {
+        if !is_short {
+            return vec![None];
+        }
+        if !spill {
+            return Vec::new();
+        }
+        let unpaused = plan.iter().filter(|planned| !self.is_paused(&planned.queue));
+        let (open, full): (Vec<_>, Vec<_>) =
+            unpaused.partition(|planned| self.has_room(&planned.queue));
+        let first = |planned: &QueueQuota| Some(self.waiting(&planned.queue).next()?.0);
+        let certain = open.into_iter().filter_map(first).min();
+        let sooner = full.into_iter().filter_map(first);
+        let sooner = sooner.filter(|due| certain.is_none_or(|certain| *due < certain));
+        sooner.map(Some).chain([certain]).collect()
     }
 
     fn lease(&mut self, id: JobId, worker: WorkerId, lease: Duration) -> LeaseRef {
