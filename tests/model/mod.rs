@@ -173,7 +173,7 @@ impl Model {
     }
 
     /// What a claim that ended so may tell of the next due time: a queue without room may hide its own or
-    /// tell it, one that is paused hides it.
+    /// tell it (of all that waits, or of what is not due yet), one that is paused hides it.
     fn next_dues(
         &self,
         plan: &[QueueQuota],
@@ -191,7 +191,11 @@ impl Model {
             unpaused.partition(|planned| self.has_room(&planned.queue));
         let first = |planned: &QueueQuota| Some(self.waiting(&planned.queue).next()?.0);
         let certain = open.into_iter().filter_map(first).min();
-        let sooner = full.into_iter().filter_map(first);
+        let sooner = full.into_iter().flat_map(|planned| {
+            let waiting = self.waiting(&planned.queue).map(|(due, _)| due);
+            let later = self.waiting(&planned.queue).map(|(due, _)| due);
+            waiting.take(1).chain(later.filter(|due| *due > self.now).take(1))
+        });
         let sooner = sooner.filter(|due| certain.is_none_or(|certain| *due < certain));
         sooner.map(Some).chain([certain]).collect()
     }
