@@ -40,9 +40,10 @@ pub struct Job {
 #[derive(Debug)]
 pub struct Taken {
     pub leases: Vec<LeaseRef>,
-    /// What the answer must say of these; `None` where the contract leaves it open.
+    /// What the answer must say; `None` where the contract leaves it open.
     pub withheld: Option<bool>,
-    pub next_due: Option<Option<Timestamp>>,
+    /// One of these the answer must say, where there is any.
+    pub next_due: Vec<Option<Timestamp>>,
 }
 
 impl Model {
@@ -166,17 +167,37 @@ impl Model {
             }
         }
         let is_short = leases.len() < total as usize;
-        let is_clear = spill && is_short;
         let withheld = plan.iter().any(|planned| self.first_due(&planned.queue).is_some());
-        // What a pause or a limit keeps back is not to be had when it is due.
-        let open = plan.iter().filter(|planned| self.has_room(&planned.queue));
-        let next = open.filter_map(|planned| Some(self.waiting(&planned.queue).next()?.0));
-        let next_due = if is_short { next.min() } else { None };
-        Taken {
-            leases,
-            withheld: is_clear.then_some(withheld),
-            next_due: (is_clear || !is_short).then_some(next_due),
+        let withheld = (spill && is_short).then_some(withheld);
+        Taken { leases, withheld, next_due: self.next_dues(plan, spill, is_short) }
+    }
+
+    /// What a claim that ended so may tell of the next due time: a queue without room may hide its own or
+    /// tell it (of all that waits, or of what is not due yet), one that is paused hides it.
+    fn next_dues(
+        &self,
+        plan: &[QueueQuota],
+        spill: bool,
+        is_short: bool,
+    ) -> Vec<Option<Timestamp>> {
+        if !is_short {
+            return vec![None];
         }
+        if !spill {
+            return Vec::new();
+        }
+        let unpaused = plan.iter().filter(|planned| !self.is_paused(&planned.queue));
+        let (open, full): (Vec<_>, Vec<_>) =
+            unpaused.partition(|planned| self.has_room(&planned.queue));
+        let first = |planned: &QueueQuota| Some(self.waiting(&planned.queue).next()?.0);
+        let certain = open.into_iter().filter_map(first).min();
+        let sooner = full.into_iter().flat_map(|planned| {
+            let waiting = self.waiting(&planned.queue).map(|(due, _)| due);
+            let later = self.waiting(&planned.queue).map(|(due, _)| due);
+            waiting.take(1).chain(later.filter(|due| *due > self.now).take(1))
+        });
+        let sooner = sooner.filter(|due| certain.is_none_or(|certain| *due < certain));
+        sooner.map(Some).chain([certain]).collect()
     }
 
     fn lease(&mut self, id: JobId, worker: WorkerId, lease: Duration) -> LeaseRef {
@@ -200,6 +221,10 @@ impl Model {
     fn first_due(&self, queue: &str) -> Option<JobId> {
         let first = self.waiting(queue).next();
         first.filter(|(due, _)| *due <= self.now).map(|(_, id)| id)
+    }
+
+    fn is_paused(&self, queue: &str) -> bool {
+        self.queues.get(queue).is_some_and(|set| set.is_paused)
     }
 
     /// Whether a claim may take anything of a queue.
