@@ -72,9 +72,10 @@ pub(super) fn require_readable(conn: &Connection, path: &Path) -> Result<u32, St
     Ok(version)
 }
 
-/// Whether what the version row says is known here; nothing, where the row is gone.
+/// Whether what the version row says while a session is open is known here. A row that is gone says nothing,
+/// and is found out by whoever opens the next session.
 pub(super) fn is_readable(min_reader: Option<u32>) -> bool {
-    min_reader.is_some_and(|min_reader| min_reader <= LATEST)
+    min_reader.is_none_or(|min_reader| min_reader <= LATEST)
 }
 
 /// Applies the next step, unless somebody else has meanwhile.

@@ -195,14 +195,9 @@ fn the_views_of_both_versions_show_a_job_and_the_later_one_its_parents() {
     child.parent_rule = ParentRule::OnAnyTerminal;
     session.enqueue(&[child.clone()]).expect("no fault");
     let conn = Connection::open(old.path()).expect("it opens");
-    let columns = |view: &str| {
-        let view = conn.prepare(&format!("SELECT * FROM {view}")).expect("prepared");
-        let mut names = Vec::new();
-        // A list or an iterator, by the version of the client.
-        for name in view.column_names() {
-            names.push(name.to_owned());
-        }
-        names.join(" ")
+    let columns = |view: &str| -> String {
+        let names = "SELECT group_concat(name, ' ') FROM pragma_table_info(?1)";
+        conn.query_row(names, [view], |row| row.get(0)).expect("names")
     };
     let common = "id queue wire_name version state attempt failures due_at created_at finished_at owner \
                   expiry cancel_requested timeout_ms retry tags payload output failure_detail";
