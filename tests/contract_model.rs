@@ -39,7 +39,7 @@ fn run<G, S: Store>(
     config: ProptestConfig,
     open: impl Fn(VirtualClock) -> (G, S),
 ) -> Result<(), String> {
-    let histories = prop::collection::vec(acts::acts(), 1..40);
+    let histories = prop::collection::vec(acts::acts(), 1..60);
     let outcome = TestRunner::new(config).run(&histories, |history| {
         let clock = VirtualClock::new();
         // Dropped in the reverse order: the store goes before what it lies in.

@@ -40,9 +40,10 @@ pub struct Job {
 #[derive(Debug)]
 pub struct Taken {
     pub leases: Vec<LeaseRef>,
-    /// What the answer must say of these; `None` where the contract leaves it open.
+    /// What the answer must say; `None` where the contract leaves it open.
     pub withheld: Option<bool>,
-    pub next_due: Option<Option<Timestamp>>,
+    /// One of these the answer must say, where there is any.
+    pub next_due: Vec<Option<Timestamp>>,
 }
 
 impl Model {
@@ -166,18 +167,37 @@ impl Model {
             }
         }
         let is_short = leases.len() < total as usize;
-        let is_clear = spill && is_short;
         let withheld = plan.iter().any(|planned| self.first_due(&planned.queue).is_some());
-        let limited = plan.iter().any(|planned| self.limit(&planned.queue).is_some());
-        let next = plan.iter().filter(|planned| !self.is_paused(&planned.queue));
-        let next =
-            next.filter_map(|planned| self.waiting(&planned.queue).next().map(|(due, _)| due));
-        let next_due = if is_short { next.min() } else { None };
-        Taken {
-            leases,
-            withheld: is_clear.then_some(withheld),
-            next_due: ((is_clear && !limited) || !is_short).then_some(next_due),
+        let withheld = (spill && is_short).then_some(withheld);
+        Taken { leases, withheld, next_due: self.next_dues(plan, spill, is_short) }
+    }
+
+    /// What a claim that ended so may tell of the next due time: a queue without room may hide its own or
+    /// tell it (of all that waits, or of what is not due yet), one that is paused hides it.
+    fn next_dues(
+        &self,
+        plan: &[QueueQuota],
+        spill: bool,
+        is_short: bool,
+    ) -> Vec<Option<Timestamp>> {
+        if !is_short {
+            return vec![None];
         }
+        if !spill {
+            return Vec::new();
+        }
+        let unpaused = plan.iter().filter(|planned| !self.is_paused(&planned.queue));
+        let (open, full): (Vec<_>, Vec<_>) =
+            unpaused.partition(|planned| self.has_room(&planned.queue));
+        let first = |planned: &QueueQuota| Some(self.waiting(&planned.queue).next()?.0);
+        let certain = open.into_iter().filter_map(first).min();
+        let sooner = full.into_iter().flat_map(|planned| {
+            let waiting = self.waiting(&planned.queue).map(|(due, _)| due);
+            let later = self.waiting(&planned.queue).map(|(due, _)| due);
+            waiting.take(1).chain(later.filter(|due| *due > self.now).take(1))
+        });
+        let sooner = sooner.filter(|due| certain.is_none_or(|certain| *due < certain));
+        sooner.map(Some).chain([certain]).collect()
     }
 
     fn lease(&mut self, id: JobId, worker: WorkerId, lease: Duration) -> LeaseRef {
@@ -207,16 +227,18 @@ impl Model {
         self.queues.get(queue).is_some_and(|set| set.is_paused)
     }
 
-    fn limit(&self, queue: &str) -> Option<u32> {
-        self.queues.get(queue).and_then(|set| set.concurrency_limit)
+    /// Whether a claim may take anything of a queue.
+    fn has_room(&self, queue: &str) -> bool {
+        let held = self.jobs.values().map(|job| &job.record);
+        let held = held.filter(|job| job.queue == queue && job.state == JobState::Leased).count();
+        self.queues.get(queue).is_none_or(|set| {
+            !set.is_paused && set.concurrency_limit.is_none_or(|limit| held < limit as usize)
+        })
     }
 
     /// The next job that a claim may take of a queue.
     fn next_of(&self, queue: &str) -> Option<JobId> {
-        let held = self.jobs.values().map(|job| &job.record);
-        let held = held.filter(|job| job.queue == queue && job.state == JobState::Leased).count();
-        let has_room = self.limit(queue).is_none_or(|limit| held < limit as usize);
-        self.first_due(queue).filter(|_| has_room && !self.is_paused(queue))
+        self.first_due(queue).filter(|_| self.has_room(queue))
     }
 
     pub fn report(&mut self, rows: &[OutcomeRow]) -> Vec<RowReport> {

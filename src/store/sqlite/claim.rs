@@ -5,9 +5,8 @@
 //! no handler for are stepped over.
 
 use super::batch::Seqs;
-use super::queues::{self, Room};
 use super::work::{Change, Work};
-use super::{locked, row};
+use super::{locked, queues, row};
 use crate::invariant::InvariantTrigger;
 use crate::kernel::state::JobState;
 use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError, TransitionBy};
@@ -35,14 +34,14 @@ pub(super) fn peek(
 ) -> Result<Peek, StoreError> {
     let acceptable = Acceptable::new(claim.accepts);
     let queues = distinct_queues(claim);
-    let rooms = queues::rooms(conn, &queues)?;
+    let rooms = if queues::any_set(conn)? { queues::rooms(conn, &queues)? } else { HashMap::new() };
     let (mut withheld, mut next_due) = (false, None);
     for queue in queues {
         let earliest = first_after(conn, queue, Position::START, &acceptable)?;
         let is_due = earliest.is_some_and(|due_at| due_at <= now);
         match rooms.get(queue) {
-            Some(Room::Closed | Room::Limited(0)) if is_due => withheld = true,
-            Some(Room::Closed) => {}
+            // Nor is its next due time told: there is nothing to be had then.
+            Some(0) => withheld |= is_due,
             _ if is_due => return Ok(Peek::Due),
             _ => next_due = earlier(next_due, earliest),
         }
@@ -55,8 +54,12 @@ pub(super) fn peek(
 /// # Errors
 /// Faults, a row that is not what its index says, and a write that did not touch the rows taken.
 pub(super) fn take(work: &mut Work<'_>, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
-    let Work { conn, now, .. } = *work;
-    let mut taking = Taking::new(conn, claim, now)?;
+    let Work { conn, now, has_settings, .. } = *work;
+    let rooms = match has_settings {
+        true => queues::rooms(conn, &distinct_queues(claim))?,
+        false => HashMap::new(),
+    };
+    let mut taking = Taking::new(conn, claim, now, &rooms);
     taking.pass(|quota| quota)?;
     if claim.spill {
         taking.pass(|_| u32::MAX)?;
@@ -148,10 +151,8 @@ struct Line<'a> {
     position: Position,
     /// Everything due has been seen.
     is_exhausted: bool,
-    /// So many more may be taken from it; none where nothing bounds it.
+    /// So many more may be taken from it; `None` where nothing bounds it.
     room: Option<usize>,
-    /// Nothing is taken from it, nor is its next due time told.
-    is_paused: bool,
     /// More would have been taken from it, had there been room.
     is_cut: bool,
 }
@@ -170,29 +171,24 @@ struct Taking<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(queue: &'a str, room: Option<Room>) -> Self {
-        let free = room.map(|room| match room {
-            Room::Closed => 0,
-            Room::Limited(room) => usize::try_from(room).unwrap_or(usize::MAX),
-        });
-        Self {
-            queue,
-            position: Position::START,
-            is_exhausted: false,
-            room: free,
-            is_paused: room == Some(Room::Closed),
-            is_cut: false,
-        }
+    fn new(queue: &'a str, room: Option<u32>) -> Self {
+        let room = room.map(|room| usize::try_from(room).unwrap_or(usize::MAX));
+        Self { queue, position: Position::START, is_exhausted: false, room, is_cut: false }
     }
 }
 
 impl<'a> Taking<'a> {
-    fn new(conn: &'a Connection, claim: &'a Claim<'a>, now: Timestamp) -> Result<Self, StoreError> {
-        let queues = distinct_queues(claim);
-        let rooms = queues::rooms(conn, &queues)?;
-        let lines = queues.into_iter().map(|queue| Line::new(queue, rooms.get(queue).copied()));
-        let lines = lines.collect();
-        Ok(Self {
+    fn new(
+        conn: &'a Connection,
+        claim: &'a Claim<'a>,
+        now: Timestamp,
+        rooms: &HashMap<String, u32>,
+    ) -> Self {
+        let lines = distinct_queues(claim)
+            .into_iter()
+            .map(|queue| Line::new(queue, rooms.get(queue).copied()))
+            .collect();
+        Self {
             conn,
             claim,
             acceptable: Acceptable::new(claim.accepts),
@@ -202,7 +198,7 @@ impl<'a> Taking<'a> {
             bytes: 0,
             is_full: false,
             next_due: None,
-        })
+        }
     }
 
     /// Walks the plan once, taking from each queue what `room` makes of its quota.
@@ -286,7 +282,8 @@ impl<'a> Taking<'a> {
         }
         let mut next_due = self.next_due;
         // A walk that a quota or the byte bound ended has not seen what comes after the due jobs.
-        for line in self.lines.iter().filter(|line| !line.is_exhausted && !line.is_paused) {
+        // One without room gives nothing then either.
+        for line in self.lines.iter().filter(|line| !line.is_exhausted && line.room != Some(0)) {
             let position = Position::past(self.now);
             let first = first_after(self.conn, line.queue, position, &self.acceptable)?;
             next_due = earlier(next_due, first);

@@ -2,7 +2,7 @@
 
 use super::fault::{self, SqliteFault};
 use super::work::{Change, Work};
-use super::{Inner, SqliteStore, births, migrate};
+use super::{Inner, SqliteStore, births};
 use crate::store::{EnqueueAnswer, JobRow, StoreError, TransitionBy, check_rows};
 use crate::time::micros;
 use crate::{JobState, Timestamp};
@@ -128,8 +128,7 @@ impl SqliteStore {
     }
 
     fn insert_in(&self, tx: &Connection, rows: &[JobRow]) -> Result<EnqueueAnswer, StoreError> {
-        migrate::require_still_readable(tx, self.path())?;
-        let mut work = Work::new(tx, self.0.now(), self.0.history);
+        let mut work = Work::begin(tx, &self.0)?;
         let answer = insert(&mut work, rows)?;
         // What is born has nobody who waits for it: there is nothing to wake.
         work.finish()?;

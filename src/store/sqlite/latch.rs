@@ -5,7 +5,7 @@
 //! Scheduled, those that can never run are Cancelled and are the next level. So many gates are resolved at
 //! once; parents with more leave a note in the backlog, and [`work_off`] goes on with them.
 //!
-//! A file without gates costs one look.
+//! Where nobody waits for a parent, an end costs nothing here.
 
 use super::batch::{self, Records, Seqs};
 use super::locked::{Names, expect_touched};
@@ -31,7 +31,7 @@ pub(super) fn resolve(
     ended: Vec<(JobId, JobState)>,
     max: u32,
 ) -> Result<u32, StoreError> {
-    if ended.is_empty() || !exists(work.conn, SOME_GATE)? {
+    if ended.is_empty() || !work.has_gates {
         return Ok(0);
     }
     let mut left = max;
@@ -88,7 +88,7 @@ pub(super) fn work_off(work: &mut Work<'_>, max: u32) -> Result<(u32, bool), Sto
 /// # Errors
 /// Faults.
 pub(super) fn is_behind(conn: &Connection) -> Result<bool, StoreError> {
-    exists(conn, SOME_BACKLOG)
+    Ok(conn.prepare_cached(SOME_BACKLOG)?.query_row([], |row| row.get(0))?)
 }
 
 /// Takes away what holds back jobs that have ended on their own.
@@ -292,13 +292,6 @@ fn note(conn: &Connection, parents: impl Iterator<Item = JobId>) -> Result<(), S
     conn.prepare_cached(NOTE)?.execute(params![ids, count])?;
     Ok(())
 }
-
-fn exists(conn: &Connection, sql: &str) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
-}
-
-/// What a report asks before anything else of this.
-pub(super) const SOME_GATE: &str = "SELECT EXISTS (SELECT 1 FROM main.backwave_gates)";
 
 const SOME_BACKLOG: &str = "SELECT EXISTS (SELECT 1 FROM main.backwave_latch_backlog)";
 

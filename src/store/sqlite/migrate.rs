@@ -72,21 +72,11 @@ pub(super) fn require_readable(conn: &Connection, path: &Path) -> Result<u32, St
     Ok(version)
 }
 
-/// The same inside a transaction of a session that has found its file readable before: somebody may have
-/// migrated it since.
-///
-/// # Errors
-/// As [`require_readable`].
-pub(super) fn require_still_readable(conn: &Connection, path: &Path) -> Result<(), StoreError> {
-    let min_reader: Option<u32> =
-        conn.prepare_cached(MIN_READER)?.query_row([], |row| row.get(0)).optional()?;
-    match min_reader {
-        Some(min_reader) if min_reader <= LATEST => Ok(()),
-        _ => require_readable(conn, path).map(drop),
-    }
+/// Whether what the version row says while a session is open is known here. A row that is gone says nothing,
+/// and is found out by whoever opens the next session.
+pub(super) fn is_readable(min_reader: Option<u32>) -> bool {
+    min_reader.is_none_or(|min_reader| min_reader <= LATEST)
 }
-
-const MIN_READER: &str = "SELECT min_reader FROM main.backwave_meta";
 
 /// Applies the next step, unless somebody else has meanwhile.
 fn take_step(conn: &mut Connection, path: &Path) -> Result<Option<(u32, u32)>, StoreError> {

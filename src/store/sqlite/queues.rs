@@ -11,40 +11,35 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What a claim may take from a queue that is set in some way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    /// It is paused.
-    Closed,
-    /// So many jobs.
-    Limited(u32),
+/// Whether any queue was ever set: nearly always none was, and to ask for names is dearer.
+///
+/// # Errors
+/// Faults.
+pub(super) fn any_set(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached(SOME_QUEUE)?.query_row([], |row| row.get(0))?)
 }
 
-/// What of these queues is paused or limited; the others are free.
+/// How many jobs a claim may take from those of these queues that are paused or limited; the others are free.
 ///
 /// # Errors
 /// Faults, a settings row that is gone, and a count that is none.
 pub(super) fn rooms(
     conn: &Connection,
     queues: &[&str],
-) -> Result<HashMap<String, Room>, StoreError> {
-    let mut rooms = HashMap::new();
-    // Nearly always nobody has set anything, and a list of names is the dearer question.
-    if !conn.prepare_cached(SOME_QUEUE)?.query_row([], |row| row.get(0))? {
-        return Ok(rooms);
-    }
+) -> Result<HashMap<String, u32>, StoreError> {
     let mut statement = conn.prepare_cached(PLANNED)?;
     let mut rows = statement.query([serde_json::Value::from(queues).to_string()])?;
+    let mut rooms = HashMap::new();
     while let Some(row) = rows.next()? {
         let queue: String = row.get(0)?;
-        let room = if row.get(1)? { Room::Closed } else { room(conn, &queue)? };
+        let room = if row.get(1)? { 0 } else { room(conn, &queue)? };
         rooms.insert(queue, room);
     }
     Ok(rooms)
 }
 
 /// The room that a limit leaves, by the settings and the leases as they are now.
-fn room(conn: &Connection, queue: &str) -> Result<Room, StoreError> {
+fn room(conn: &Connection, queue: &str) -> Result<u32, StoreError> {
     let mut statement = conn.prepare_cached(ROOM)?;
     let found = statement.query_row([queue], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let (limit, leased): (Option<u32>, Option<i64>) =
@@ -53,13 +48,13 @@ fn room(conn: &Connection, queue: &str) -> Result<Room, StoreError> {
 }
 
 /// The room between a limit and what is leased. A count that is none would let in anything.
-fn room_of(queue: &str, limit: Option<u32>, leased: Option<i64>) -> Result<Room, StoreError> {
+fn room_of(queue: &str, limit: Option<u32>, leased: Option<i64>) -> Result<u32, StoreError> {
     let leased = leased.ok_or_else(|| {
         let message = format!("the leases of queue {queue:?} were counted as null");
         StoreError::found(InvariantTrigger::LeasedCountAggregateNull, message)
     })?;
     let room = i64::from(limit.unwrap_or(u32::MAX)).saturating_sub(leased);
-    Ok(Room::Limited(u32::try_from(room).unwrap_or(0)))
+    Ok(u32::try_from(room).unwrap_or(0))
 }
 
 fn not_locked(queue: &str, why: &str) -> StoreError {
@@ -169,11 +164,11 @@ mod tests {
         assert_eq!(trigger(), Err(Some(InvariantTrigger::QueueConfigLockNotAcquired)));
         let set = |sql: &str| conn.execute_batch(sql).expect("set");
         set("INSERT INTO backwave_queues (queue, concurrency_limit) VALUES ('mail', 3)");
-        assert_eq!(trigger(), Ok(Room::Limited(3)));
+        assert_eq!(trigger(), Ok(3));
         let trigger =
             |leased| room_of("mail", Some(3), leased).map_err(|error| error.counted().trigger());
-        assert_eq!(trigger(Some(2)), Ok(Room::Limited(1)));
-        assert_eq!(trigger(Some(9)), Ok(Room::Limited(0)), "a limit that was lowered");
+        assert_eq!(trigger(Some(2)), Ok(1));
+        assert_eq!(trigger(Some(9)), Ok(0), "a limit that was lowered");
         assert_eq!(trigger(None), Err(Some(InvariantTrigger::LeasedCountAggregateNull)));
     }
 }

@@ -7,8 +7,8 @@ use super::fault::SqliteFault;
 use super::file::Identity;
 use super::work::{Wakes, Work};
 use super::{
-    Inner, claim, enqueue, latch, lease, migrate, open, operations, pumps, purge, queues, reads,
-    records, report,
+    Inner, claim, enqueue, latch, lease, open, operations, pumps, purge, queues, reads, records,
+    report,
 };
 use crate::invariant::InvariantTrigger;
 use crate::store::{
@@ -122,8 +122,7 @@ fn transact<T>(
 ) -> Result<(T, Wakes), StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     require_write_lock(&tx)?;
-    migrate::require_still_readable(&tx, &store.path)?;
-    let mut under_way = Work::new(&tx, store.now(), store.history);
+    let mut under_way = Work::begin(&tx, store)?;
     let answer = work(&mut under_way)?;
     let wakes = under_way.finish()?;
     tx.commit()?;

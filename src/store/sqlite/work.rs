@@ -5,6 +5,7 @@
 
 use super::batch::{Heap, Records};
 use super::locked::expect_touched;
+use super::{Inner, migrate};
 use crate::JobState;
 use crate::kernel::text;
 use crate::store::{AuditAction, HistoryPolicy, StoreError, TransitionBy};
@@ -22,6 +23,10 @@ pub(super) struct Work<'a> {
     pub(super) conn: &'a Connection,
     /// The store's time, read under the write lock.
     pub(super) now: Timestamp,
+    /// Whether anybody waits for a parent: where nobody does, no end is asked about.
+    pub(super) has_gates: bool,
+    /// Whether any queue was ever set: where none was, no claim asks how its queues are.
+    pub(super) has_settings: bool,
     history: HistoryPolicy,
     transitions: Transitions,
     ended: EndedCounts,
@@ -48,16 +53,28 @@ pub(super) struct Change<'a> {
 pub(super) type Wakes = BTreeMap<Rc<str>, Timestamp>;
 
 impl<'a> Work<'a> {
-    pub(super) fn new(conn: &'a Connection, now: Timestamp, history: HistoryPolicy) -> Self {
-        Self {
+    /// Looks, by one statement, whether this code may write here still and what it need not ask about.
+    ///
+    /// # Errors
+    /// [`SqliteFault::SchemaTooNew`](super::SqliteFault::SchemaTooNew), and faults.
+    pub(super) fn begin(conn: &'a Connection, store: &Inner) -> Result<Self, StoreError> {
+        let (min_reader, has_gates, has_settings) = conn
+            .prepare_cached(LOOK)?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        if !migrate::is_readable(min_reader) {
+            migrate::require_readable(conn, &store.path)?;
+        }
+        Ok(Self {
             conn,
-            now,
-            history,
+            now: store.now(),
+            has_gates,
+            has_settings,
+            history: store.history,
             transitions: Transitions::default(),
             ended: EndedCounts::default(),
             audit: Audit::default(),
             wakes: Wakes::new(),
-        }
+        })
     }
 
     /// Notes a change of state for the counts and the history.
@@ -210,6 +227,11 @@ impl Audit {
         expect_touched("an audit", touched, self.count)
     }
 }
+
+/// What a write asks before anything else: of each table its first row at most.
+pub(super) const LOOK: &str = "SELECT (SELECT min_reader FROM main.backwave_meta), \
+                EXISTS (SELECT 1 FROM main.backwave_gates), \
+                EXISTS (SELECT 1 FROM main.backwave_queues)";
 
 /// `?1` is a JSON array of queue, state and difference. (`WHERE true` tells the engine that `ON` begins no
 /// join.)

@@ -227,7 +227,7 @@ fn a_full_disk_is_transient_and_nothing_of_the_write_stays() {
     let rows = [job(), large];
     let behavior = rusqlite::TransactionBehavior::Immediate;
     let tx = conn.transaction_with_behavior(behavior).expect("begun");
-    let mut work = Work::new(&tx, bench.now(), HistoryPolicy::Off);
+    let mut work = Work::begin(&tx, &bench.store.0).expect("begun");
     let error = super::super::enqueue::insert(&mut work, &rows).expect_err("no room");
     drop(tx);
     assert_eq!(error.code(), Some("SQLITE_FULL, 13"));

@@ -8,7 +8,7 @@ use crate::store::{
 };
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 const VERSION_1: &str = include_str!("../migrations/0001_jobs.sql");
@@ -84,7 +84,7 @@ impl Old {
         .expect("added");
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    fn path(&self) -> PathBuf {
         self.folder.path().join("jobs.db")
     }
 
@@ -195,9 +195,9 @@ fn the_views_of_both_versions_show_a_job_and_the_later_one_its_parents() {
     child.parent_rule = ParentRule::OnAnyTerminal;
     session.enqueue(&[child.clone()]).expect("no fault");
     let conn = Connection::open(old.path()).expect("it opens");
-    let columns = |view: &str| {
-        let view = conn.prepare(&format!("SELECT * FROM {view}")).expect("prepared");
-        view.column_names().into_iter().collect::<Vec<_>>().join(" ")
+    let columns = |view: &str| -> String {
+        let names = "SELECT group_concat(name, ' ') FROM pragma_table_info(?1)";
+        conn.query_row(names, [view], |row| row.get(0)).expect("names")
     };
     let common = "id queue wire_name version state attempt failures due_at created_at finished_at owner \
                   expiry cancel_requested timeout_ms retry tags payload output failure_detail";
