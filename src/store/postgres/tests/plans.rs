@@ -69,11 +69,13 @@ impl Told {
                 let is_small =
                     scan.contains(" on ended_deltas") || scan.contains(" on schema_version");
                 assert!(is_small || !scan.contains("Seq Scan"), "{what}, {filled}: {plan}");
+                // What grows with all that ever was is entered at a place, and never walked from its beginning.
                 let grows = ["jobs_pkey", "jobs_ended", "transitions_", "gates_", "lineage_"];
-                let is_whole = grows.iter().any(|index| scan.contains(index));
+                let index_of = |scan: &str| scan.split(" using ").nth(1).map(str::to_owned);
+                let grown =
+                    index_of(scan).is_some_and(|name| grows.iter().any(|g| name.starts_with(g)));
                 let bounded = lines.get(index + 1).is_some_and(|next| next.contains("Index Cond"));
-                let is_write = scan.contains("Update on") || scan.contains("Insert on");
-                assert!(is_write || !is_whole || bounded, "{what}, {filled}: {plan}");
+                assert!(!grown || bounded, "{what}, {filled}: {plan}");
             }
         }
         plans.join("\n")
@@ -132,6 +134,9 @@ fn hot_calls_and_maintenance_use_indexes_whatever_the_statistics_say() {
         let mut retention = Retention::default();
         retention.succeeded = Some(Duration::ZERO);
         retention.transitions_per_job = 1;
+        session.change_queue("ada", "q", QueueChange::Pause).unwrap();
+        assert!(take(&mut session, me, "q", 3).withheld);
+        told.checked("claim of a paused queue", filled);
         let purged = session.purge(&Purge::new(retention, 20)).unwrap();
         assert_eq!((purged.jobs, purged.more), (19, true), "one of them is a parent");
         session.purge(&Purge::new(retention, 20).starting_at(purged.cursor)).unwrap();
