@@ -38,15 +38,24 @@ pub(super) fn apply(state: &mut State, picked: Picked, moment: Moment) -> Result
     Ok(Claimed::new(jobs, moment.at).withheld(picked.withheld).next_due(picked.next_due))
 }
 
+/// A queue, as far as a claim has come with it.
+struct Source<'a> {
+    waiting: Merged<'a>,
+    /// How many more its settings let the claim take.
+    room: u64,
+}
+
 struct Picker<'a> {
     state: &'a State,
     claim: &'a Claim<'a>,
     now: Timestamp,
     /// Of each planned queue that has lanes, what was not taken yet. A queue that is planned twice, and
     /// the second pass, go on where the last visit ended.
-    queues: BTreeMap<usize, Merged<'a>>,
+    queues: BTreeMap<usize, Source<'a>>,
     picked: Vec<(Slot, Life)>,
     bytes: u64,
+    /// A pause or a limit kept back what was due.
+    held_back: bool,
     /// A job did not fit into the byte bound: the claim ends there, so that what is taken is a
     /// beginning of the order and no large job is overtaken for ever.
     full: bool,
@@ -55,8 +64,12 @@ struct Picker<'a> {
 impl<'a> Picker<'a> {
     fn new(state: &'a State, claim: &'a Claim<'a>, now: Timestamp) -> Self {
         let accepted = Accepted::new(claim.accepts);
-        let numbers = claim.plan.iter().filter_map(|quota| state.index.queue(&quota.queue));
-        let queues = numbers.map(|number| (number, state.index.waiting(number, &accepted)));
+        let queues = claim.plan.iter().filter_map(|quota| {
+            let number = state.index.queue(&quota.queue)?;
+            let waiting = state.index.waiting(number, &accepted);
+            let room = state.settings.room(&quota.queue, || state.index.leased_count(number));
+            Some((number, Source { waiting, room }))
+        });
         Self {
             state,
             claim,
@@ -64,6 +77,7 @@ impl<'a> Picker<'a> {
             queues: queues.collect(),
             picked: Vec::new(),
             bytes: 0,
+            held_back: false,
             full: false,
         }
     }
@@ -79,13 +93,18 @@ impl<'a> Picker<'a> {
 
     fn take(&mut self, planned: &QueueQuota, count: usize) -> Result<(), Trouble> {
         let number = self.state.index.queue(&planned.queue);
-        let Some(waiting) = number.and_then(|number| self.queues.get_mut(&number)) else {
+        let Some(source) = number.and_then(|number| self.queues.get_mut(&number)) else {
             return Ok(());
         };
         for _ in 0..count {
-            let Some((_, id, slot)) = waiting.peek().filter(|(due, ..)| *due <= self.now) else {
+            let next = source.waiting.peek();
+            let Some((_, id, slot)) = next.filter(|(due, ..)| *due <= self.now) else {
                 break;
             };
+            if source.room == 0 {
+                self.held_back = true;
+                break;
+            }
             let job = eligible(self.state, (id, slot))?;
             let bytes = self.bytes.saturating_add(job.payload.as_bytes().len() as u64);
             self.full |= !self.picked.is_empty() && bytes > self.claim.bytes_max;
@@ -94,15 +113,22 @@ impl<'a> Picker<'a> {
             }
             self.bytes = bytes;
             self.picked.push((slot, leased(job.life, self.claim, self.now)));
-            waiting.next();
+            source.waiting.next();
+            source.room -= 1;
         }
         Ok(())
     }
 
     fn finish(self) -> Picked {
         let short = self.picked.len() < self.claim.total as usize;
-        let next = self.queues.values().filter_map(|waiting| Some(waiting.peek()?.0)).min();
-        Picked { jobs: self.picked, withheld: self.full, next_due: next.filter(|_| short) }
+        // What a pause or a limit keeps back is not to be had when it is due.
+        let open = self.queues.values().filter(|source| source.room > 0);
+        let next = open.filter_map(|source| Some(source.waiting.peek()?.0)).min();
+        Picked {
+            jobs: self.picked,
+            withheld: self.full || self.held_back,
+            next_due: next.filter(|_| short),
+        }
     }
 }
 

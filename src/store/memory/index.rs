@@ -2,14 +2,16 @@
 //!
 //! A job has a [`Place`] for life: its queue, and in there the lane of its wire name and version. A
 //! claim merges the lanes it accepts, so that jobs which it does not accept cost it nothing. A
-//! job is in exactly one index by its state: in its lane while it is Scheduled, in its queue's leased
-//! set and its holder's while it is Leased, in none otherwise.
+//! job is in the indexes of its state: in its lane while it is Scheduled, in its queue's leased set and
+//! its holder's while it is Leased, among the ended of its state once it has ended, and among those set
+//! aside if an operator has to look after it. AwaitingParent it is in none.
 
 use super::state::{Life, Slot};
 use crate::store::{Accepts, QueueCount};
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_set};
+use std::ops::Bound;
 
 /// A job in an order of times: told apart by its id, found by its slot.
 pub(super) type Entry = (Timestamp, JobId, Slot);
@@ -21,6 +23,10 @@ pub(super) struct Index {
     /// Places are numbers into this list and into each queue's lanes; none is ever taken out.
     queues: Vec<Queue>,
     held: BTreeMap<WorkerId, BTreeMap<JobId, Slot>>,
+    /// Per terminal state, by its code: by end.
+    ended: [Ordered; JobState::ALL.len()],
+    /// Dead-Lettered and Quarantined jobs: few, and looked for among many.
+    set_aside: BTreeMap<JobId, Slot>,
 }
 
 #[derive(Clone, Copy)]
@@ -99,9 +105,19 @@ impl Index {
                 queue.leased.insert((expiry, id, slot))
                     & self.held.entry(owner).or_default().insert(id, slot).is_none()
             }
-            (JobState::Scheduled | JobState::Leased, _) => false,
-            (_, hold) => hold.is_none(),
+            (JobState::AwaitingParent, None) => true,
+            (state, None) if state.is_terminal() => self.enter_ended((id, slot), life),
+            _ => false,
         }
+    }
+
+    fn enter_ended(&mut self, (id, slot): Named, life: &Life) -> bool {
+        let Some(finished_at) = life.finished_at else {
+            return false;
+        };
+        let aside = Self::sets_aside(life.state);
+        self.ended[code(life.state)].insert((finished_at, id, slot))
+            & (!aside || self.set_aside.insert(id, slot).is_none())
     }
 
     /// Takes a job out by the life it had. Whether exactly that was there everywhere.
@@ -120,9 +136,19 @@ impl Index {
             (JobState::Leased, Some((owner, expiry))) => {
                 queue.leased.remove(&(expiry, id, slot)) & self.release(owner, id)
             }
-            (JobState::Scheduled | JobState::Leased, _) => false,
-            (_, hold) => hold.is_none(),
+            (JobState::AwaitingParent, None) => true,
+            (state, None) if state.is_terminal() => self.leave_ended((id, slot), life),
+            _ => false,
         }
+    }
+
+    fn leave_ended(&mut self, (id, slot): Named, life: &Life) -> bool {
+        let Some(finished_at) = life.finished_at else {
+            return false;
+        };
+        let aside = Self::sets_aside(life.state);
+        self.ended[code(life.state)].remove(&(finished_at, id, slot))
+            & (!aside || self.set_aside.remove(&id).is_some())
     }
 
     fn release(&mut self, owner: WorkerId, id: JobId) -> bool {
@@ -140,6 +166,11 @@ impl Index {
     /// The number of a queue, if it ever had a job.
     pub(super) fn queue(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
+    }
+
+    /// How many jobs of a queue are leased, by live leases and dead ones.
+    pub(super) fn leased_count(&self, queue: usize) -> u64 {
+        self.queues[queue].counts[code(JobState::Leased)]
     }
 
     /// The waiting jobs of a queue that `accepts` lets through, in order of (due, id).
@@ -160,6 +191,27 @@ impl Index {
     /// The jobs leased to a worker, ascending.
     pub(super) fn held(&self, worker: WorkerId) -> impl Iterator<Item = Named> + '_ {
         self.held.get(&worker).into_iter().flatten().map(|(id, slot)| (*id, *slot))
+    }
+
+    /// Whether a job in `state` is one that an operator has to look after.
+    pub(super) const fn sets_aside(state: JobState) -> bool {
+        matches!(state, JobState::DeadLettered | JobState::Quarantined)
+    }
+
+    /// The jobs that an operator has to look after.
+    pub(super) const fn set_aside(&self) -> &BTreeMap<JobId, Slot> {
+        &self.set_aside
+    }
+
+    /// The jobs that ended in `state` after the one that `after` names, in order of (end, id).
+    pub(super) fn ended(
+        &self,
+        state: JobState,
+        after: Option<(Timestamp, JobId)>,
+    ) -> impl Iterator<Item = Entry> + '_ {
+        let after = after.map(|(end, id)| (end, id, Slot::MAX));
+        let beyond = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.ended[code(state)].range((beyond, Bound::Unbounded)).copied()
     }
 
     #[cfg(test)]

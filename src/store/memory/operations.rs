@@ -1,14 +1,15 @@
 //! The operator's topic.
 
 use super::draft::Draft;
-use super::operate;
 use super::session::MemorySession;
 use super::state::Trouble;
+use super::{operate, queues};
 use crate::store::{
-    BulkAnswer, BulkChange, CancelAnswer, JobFilter, Operations, QueueAnswer, QueueChange,
-    RequeueAnswer, Revoked, StoreError,
+    BulkAnswer, BulkChange, CancelAnswer, JobFilter, Operations, PAGE_MAX, Page, QueueAnswer,
+    QueueChange, RequeueAnswer, Revoked, StoreError,
 };
 use crate::{JobId, Timestamp, WorkerId};
+use std::time::Duration;
 
 impl MemorySession {
     /// Writes what a draft decides.
@@ -37,30 +38,37 @@ impl Operations for MemorySession {
 
     fn change_matching(
         &mut self,
-        _actor: &str,
-        _change: BulkChange,
-        _filter: &JobFilter,
-        _after: Option<JobId>,
-        _max: u32,
+        actor: &str,
+        change: BulkChange,
+        filter: &JobFilter,
+        after: Option<JobId>,
+        max: u32,
     ) -> Result<BulkAnswer, StoreError> {
-        super::session::unbuilt()
+        let page = Page::new(max).after(after);
+        let ((changed, next), at) =
+            self.decide(|draft| operate::change_matching(draft, actor, change, filter, page))?;
+        Ok(BulkAnswer::new(changed, next, at))
     }
 
     fn change_queue(
         &mut self,
-        _actor: &str,
-        _queue: &str,
-        _change: QueueChange,
+        actor: &str,
+        queue: &str,
+        change: QueueChange,
     ) -> Result<QueueAnswer, StoreError> {
-        super::session::unbuilt()
+        let (answer, opens) = self.0.write(
+            |state, moment| Ok(queues::plan(state, actor, queue, change, moment)),
+            |state, (setting, opens), moment| Ok((queues::apply(state, setting, moment)?, opens)),
+        )?;
+        if opens {
+            self.0.inner.hub.wake(queue, Duration::ZERO);
+        }
+        Ok(answer)
     }
 
-    fn revoke(
-        &mut self,
-        _actor: &str,
-        _worker: WorkerId,
-        _max: u32,
-    ) -> Result<Revoked, StoreError> {
-        super::session::unbuilt()
+    fn revoke(&mut self, actor: &str, worker: WorkerId, max: u32) -> Result<Revoked, StoreError> {
+        let max = max.clamp(1, PAGE_MAX) as usize;
+        let ((jobs, more), at) = self.decide(|draft| operate::revoke(draft, actor, worker, max))?;
+        Ok(Revoked::new(jobs, more, at))
     }
 }

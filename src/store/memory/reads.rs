@@ -1,7 +1,7 @@
 //! The topic of reading.
 
-use super::family;
 use super::session::MemorySession;
+use super::{family, find};
 use crate::JobId;
 use crate::store::{
     AuditFilter, AuditPage, Found, JobFilter, JobRecord, Page, ParentRecord, PumpRecord,
@@ -13,8 +13,8 @@ impl Reads for MemorySession {
         self.0.read(|state, _| Ok(state.record(job)))
     }
 
-    fn find(&mut self, _filter: &JobFilter, _page: &Page) -> Result<Found, StoreError> {
-        super::session::unbuilt()
+    fn find(&mut self, filter: &JobFilter, page: &Page) -> Result<Found, StoreError> {
+        self.0.read(|state, _| find::page(state, filter, *page))
     }
 
     fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
@@ -42,10 +42,10 @@ impl Reads for MemorySession {
     }
 
     fn queues(&mut self) -> Result<Vec<QueueSettings>, StoreError> {
-        super::session::unbuilt()
+        self.0.read(|state, _| Ok(state.settings.all()))
     }
 
     fn pumps(&mut self) -> Result<Vec<PumpRecord>, StoreError> {
-        super::session::unbuilt()
+        self.0.read(|state, _| Ok(state.pumps.all()))
     }
 }

@@ -142,7 +142,3 @@ pub(super) fn not_leased(id: JobId, found: JobState) -> Trouble {
     let trigger = InvariantTrigger::GuaranteedRowAbsent;
     Trouble::Breach(trigger, format!("job {id} is indexed as leased and is {found}"))
 }
-
-pub(super) fn unbuilt<T>() -> Result<T, StoreError> {
-    Err(StoreError::new(std::io::Error::from(std::io::ErrorKind::Unsupported)))
-}

@@ -6,6 +6,8 @@ use super::enqueue::Birth;
 use super::history::Log;
 use super::index::{Index, Named, Place, PlaceName};
 use super::latch::Latches;
+use super::pumps::Pumps;
+use super::queues::Settings;
 use crate::invariant::InvariantTrigger;
 use crate::kernel::latch::ParentRule;
 use crate::store::{
@@ -68,6 +70,8 @@ pub(super) struct State {
     pub(super) latches: Latches,
     pub(super) log: Log,
     pub(super) audit: Audit,
+    pub(super) settings: Settings,
+    pub(super) pumps: Pumps,
 }
 
 /// A job's place in the list of jobs.
@@ -162,6 +166,12 @@ impl State {
         self.at(*self.by_id.get(&id)?)
     }
 
+    /// The job that the log names.
+    pub(super) fn logged(&self, id: JobId) -> Result<(Slot, &Job), Trouble> {
+        let found = self.by_id.get(&id).and_then(|slot| Some((*slot, self.at(*slot)?)));
+        found.ok_or_else(|| absent(id))
+    }
+
     fn at(&self, slot: Slot) -> Option<&Job> {
         self.jobs.get(slot)?.as_ref()
     }
@@ -221,6 +231,27 @@ impl State {
         }
         self.jobs.push(Some(job));
         self.jobs.len() - 1
+    }
+
+    /// Takes a job away, with all that hangs on it.
+    pub(super) fn remove(&mut self, slot: Slot) -> Result<(), Trouble> {
+        let mut job = self.jobs.get_mut(slot).and_then(Option::take).ok_or_else(|| no_job(slot))?;
+        self.free.push(slot);
+        let mut all_there = self.index.leave(job.place, (job.id, slot), &job.life);
+        all_there &= self.by_id.remove(&job.id) == Some(slot);
+        for parent in &job.parents {
+            all_there &= self.latches.remove_child(*parent);
+        }
+        let transitions = job.history.len();
+        all_there &= self.log.forget(&mut job, transitions);
+        self.latches.strike(job.id);
+        if all_there { Ok(()) } else { Err(unexpected(job.id)) }
+    }
+
+    /// Takes the oldest `count` transitions of a job away.
+    pub(super) fn trim(&mut self, slot: Slot, count: usize) -> Result<(), Trouble> {
+        let job = self.jobs.get_mut(slot).and_then(Option::as_mut).ok_or_else(|| no_job(slot))?;
+        if self.log.forget(job, count) { Ok(()) } else { Err(unexpected(job.id)) }
     }
 
     /// Writes one planned change, and gives back the job as it stands, what its place is called,

@@ -1,7 +1,7 @@
 //! The topic of upkeep.
 
-use super::latch;
 use super::session::MemorySession;
+use super::{latch, purge};
 use crate::store::{Announcement, LatchesWorkedOff, Purge, Purged, StoreError, Upkeep};
 use crate::{Timestamp, WorkerId};
 
@@ -9,8 +9,15 @@ use crate::{Timestamp, WorkerId};
 const LOOK_MAX: u32 = 5_000;
 
 impl Upkeep for MemorySession {
-    fn purge(&mut self, _purge: &Purge) -> Result<Purged, StoreError> {
-        super::session::unbuilt()
+    fn purge(&mut self, purge: &Purge) -> Result<Purged, StoreError> {
+        let max = purge.max.clamp(1, LOOK_MAX) as usize;
+        self.0.write(
+            |state, moment| purge::plan(state, purge, max, moment),
+            |state, (purging, page), moment| {
+                purge::apply(state, purging)?;
+                Ok(Purged::new(page.jobs, page.cursor, page.more, moment.at))
+            },
+        )
     }
 
     fn work_off_latches(&mut self, max: u32) -> Result<LatchesWorkedOff, StoreError> {
@@ -20,11 +27,25 @@ impl Upkeep for MemorySession {
         Ok(LatchesWorkedOff::new(worked_off.resolved, worked_off.more, at))
     }
 
-    fn announce(&mut self, _announcement: &Announcement) -> Result<Timestamp, StoreError> {
-        super::session::unbuilt()
+    fn announce(&mut self, announcement: &Announcement) -> Result<Timestamp, StoreError> {
+        self.0.write(
+            |state, moment| Ok(state.pumps.heard(announcement, moment.at)),
+            |state, record, moment| {
+                state.pumps.put(record);
+                Ok(moment.at)
+            },
+        )
     }
 
-    fn withdraw(&mut self, _worker: WorkerId) -> Result<(), StoreError> {
-        super::session::unbuilt()
+    fn withdraw(&mut self, worker: WorkerId) -> Result<(), StoreError> {
+        self.0.write(
+            |state, _| Ok(state.pumps.runs(worker)),
+            |state, runs, _| {
+                if runs {
+                    state.pumps.forget(&[worker]);
+                }
+                Ok(())
+            },
+        )
     }
 }

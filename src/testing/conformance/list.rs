@@ -373,6 +373,7 @@ clauses! { $
     ]
     bulk: [
         a_bulk_cancel_reaches_what_lives_and_nothing_else,
+        a_job_cancelled_in_bulk_is_as_one_cancelled_singly,
         a_bulk_requeue_reaches_what_failed_and_nothing_else,
         a_bulk_requeue_forgets_cancel_requests,
         a_cancel_request_that_stands_is_passed_over,
