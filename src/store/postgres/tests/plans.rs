@@ -131,9 +131,11 @@ fn hot_calls_and_maintenance_use_indexes_whatever_the_statistics_say() {
         assert!(plans.contains("jobs_leased"), "{plans}");
         session.counts().unwrap();
         told.checked("counts", filled);
-        let mut retention = Retention::default();
-        retention.succeeded = Some(Duration::ZERO);
-        retention.transitions_per_job = 1;
+        let retention = Retention {
+            succeeded: Some(Duration::ZERO),
+            transitions_per_job: 1,
+            ..Retention::default()
+        };
         session.change_queue("ada", "q", QueueChange::Pause).unwrap();
         assert!(take(&mut session, me, "q", 3).withheld);
         told.checked("claim of a paused queue", filled);
