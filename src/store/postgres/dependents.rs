@@ -8,9 +8,9 @@ use crate::store::{Body, ParentRecord, StoreError};
 use ::postgres::Row;
 
 pub(super) const PARENTS: &str = "SELECT p.id, p.wire_name, p.state, \
-    EXISTS (SELECT 1 FROM {schema}.gates AS g WHERE g.parent = p.id AND g.child = l.child), \
-    p.output, p.failure_detail, p.finished_at \
+    g.child IS NOT NULL, p.output, p.failure_detail, p.finished_at \
     FROM {schema}.lineage AS l JOIN {schema}.jobs AS p ON p.id = l.parent \
+    LEFT JOIN {schema}.gates AS g ON g.parent = p.id AND g.child = l.child \
     WHERE l.child = $1 ORDER BY l.place";
 
 /// Upwards from the job, each ancestor once.
@@ -19,9 +19,9 @@ pub(super) const ANCESTOR: &str = "WITH RECURSIVE a (id) AS (\
         UNION \
         SELECT l.parent FROM a JOIN {schema}.lineage AS l ON l.child = a.id) \
     SELECT p.id, p.wire_name, p.state, \
-    EXISTS (SELECT 1 FROM {schema}.gates AS g WHERE g.parent = p.id AND g.child = $1), \
-    p.output, p.failure_detail, p.finished_at \
-    FROM (SELECT a.id FROM a WHERE a.id = $2 LIMIT 1) AS f JOIN {schema}.jobs AS p ON p.id = f.id";
+    g.child IS NOT NULL, p.output, p.failure_detail, p.finished_at \
+    FROM (SELECT a.id FROM a WHERE a.id = $2 LIMIT 1) AS f JOIN {schema}.jobs AS p ON p.id = f.id \
+    LEFT JOIN {schema}.gates AS g ON g.parent = p.id AND g.child = $1";
 
 pub(super) fn parents(
     session: &mut PostgresSession,

@@ -124,11 +124,14 @@ BEGIN
     -- Of a limited queue without a job that is due nothing is taken: its settings need no lock, and an idle claim
     -- writes nothing.
     SELECT array_agg(q.name) FILTER (WHERE q.is_paused),
-        array_agg(q.name) FILTER (WHERE NOT q.is_paused AND EXISTS (
-            SELECT 1 FROM {schema}.jobs AS j WHERE j.state = 0 AND j.queue = q.name AND j.due_at <= v_now)),
+        array_agg(q.name) FILTER (WHERE NOT q.is_paused AND d.is_due),
         array_agg(q.name) FILTER (WHERE q.concurrency_limit IS NOT NULL)
     INTO v_paused, v_limited, v_capped
     FROM {schema}.queues AS q
+    LEFT JOIN LATERAL (
+        SELECT true AS is_due FROM {schema}.jobs AS j
+        WHERE j.state = 0 AND j.queue = q.name AND j.due_at <= v_now LIMIT 1
+    ) AS d ON true
     WHERE q.name = ANY (p_queues) AND (q.is_paused OR q.concurrency_limit IS NOT NULL);
     IF v_limited IS NOT NULL THEN
         SELECT r.names, r.rooms INTO v_limited, v_rooms FROM {schema}.rooms_v2(v_limited) AS r;
@@ -254,11 +257,13 @@ BEGIN
     END IF;
     IF v_paused IS NOT NULL AND p_total > 0 AND NOT v_withheld THEN
         v_withheld := EXISTS (
-            SELECT 1 FROM unnest(v_paused) AS q (name) WHERE EXISTS (
+            SELECT 1 FROM unnest(v_paused) AS q (name) CROSS JOIN LATERAL (
                 SELECT 1 FROM {schema}.jobs AS j
                 WHERE j.state = 0 AND j.queue = q.name AND j.due_at <= v_now
                     AND j.wire_name = ANY (p_names)
-                    AND j.version <= p_versions[array_position(p_names, j.wire_name)]));
+                    AND j.version <= p_versions[array_position(p_names, j.wire_name)]
+                LIMIT 1
+            ) AS d);
     END IF;
     store_time := v_now;
     withheld := v_withheld;

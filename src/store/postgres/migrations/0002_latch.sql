@@ -158,6 +158,7 @@ CREATE FUNCTION {schema}.work_off_latches_v2(
 DECLARE
     v_noted uuid[];
     v_ended uuid[];
+    v_left uuid[];
 BEGIN
     PERFORM {schema}.require_read_committed_v1();
     resolved := 0;
@@ -180,10 +181,10 @@ BEGIN
         FROM {schema}.resolve_v2(v_ended, p_history, p_max, store_time) AS r;
     END IF;
     -- The note of a parent that an operator has requeued goes too: its gates wait for its next end.
+    SELECT array_agg(e.id) INTO v_left FROM unnest(v_ended) AS e (id)
+    WHERE EXISTS (SELECT 1 FROM {schema}.gates AS g WHERE g.parent = e.id);
     DELETE FROM {schema}.latch_backlog AS b
-    WHERE b.parent = ANY (v_noted) AND (
-        (b.parent = ANY (v_ended)) IS NOT TRUE
-        OR NOT EXISTS (SELECT 1 FROM {schema}.gates AS g WHERE g.parent = b.parent));
+    WHERE b.parent = ANY (v_noted) AND (b.parent = ANY (v_left)) IS NOT TRUE;
     more := EXISTS (SELECT 1 FROM {schema}.latch_backlog);
 END
 {tag};

@@ -45,9 +45,8 @@ BEGIN
         PERFORM {schema}.lock_family_v2(p_jobs, e.ids, e.states, 1000)
         FROM (
             SELECT array_agg(u.job) AS ids, array_agg(CASE u.state WHEN 3 THEN 3 ELSE 6 END::smallint) AS states
-            FROM unnest(p_jobs, p_states) AS u (job, state)
-            WHERE u.state <> 0
-                OR EXISTS (SELECT 1 FROM {schema}.jobs AS j WHERE j.id = u.job AND j.cancel_requested)
+            FROM unnest(p_jobs, p_states) AS u (job, state) JOIN {schema}.jobs AS j ON j.id = u.job
+            WHERE u.state <> 0 OR j.cancel_requested
         ) AS e;
     END IF;
     -- Locks the batch by ascending id and judges it by the locked versions; the clock is read when the

@@ -50,7 +50,7 @@ fn parents_in_json_that_cannot_be_are_named() {
     let mut client = raw();
     let text = format!("SELECT \"{}\".enqueue($1::text::json)", place.schema);
     let me = JobId::new();
-    let many = vec![(); 17].iter().map(|()| format!("\"{}\"", JobId::new())).collect::<Vec<_>>();
+    let many: Vec<_> = (0..17).map(|_| format!("\"{}\"", JobId::new())).collect();
     let table = [
         (r#""parents":"a""#.to_owned(), "the field parents is no array".to_owned()),
         (r#""parents":[7]"#.to_owned(), "the field parents holds what is no UUID".to_owned()),

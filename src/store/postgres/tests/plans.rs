@@ -24,7 +24,10 @@ impl Told {
         let text = "ALTER TABLE {schema}.jobs SET (autovacuum_enabled = false); \
             ALTER TABLE {schema}.gates SET (autovacuum_enabled = false); \
             ALTER TABLE {schema}.lineage SET (autovacuum_enabled = false); \
-            ALTER TABLE {schema}.transitions SET (autovacuum_enabled = false)";
+            ALTER TABLE {schema}.transitions SET (autovacuum_enabled = false); \
+            INSERT INTO {schema}.transitions (at, job, attempt, to_state, hand) \
+            SELECT now(), '01977420-dc00-7000-8000-000000000001', 0, 0, 5 FROM generate_series(1, 5000); \
+            ANALYZE {schema}.transitions";
         raw().batch_execute(&place.store.inner.schema.fill(text)).unwrap();
         Self { place, plans: Arc::default() }
     }
@@ -66,10 +69,13 @@ impl Told {
                 let is_small =
                     scan.contains(" on ended_deltas") || scan.contains(" on schema_version");
                 assert!(is_small || !scan.contains("Seq Scan"), "{what}, {filled}: {plan}");
-                let is_whole = scan.contains("jobs_pkey") || scan.contains("jobs_ended");
+                // What grows with all that ever was is entered at a place, and never walked from its beginning.
+                let grows = ["jobs_pkey", "jobs_ended", "transitions_", "gates_", "lineage_"];
+                let index_of = |scan: &str| scan.split(" using ").nth(1).map(str::to_owned);
+                let grown =
+                    index_of(scan).is_some_and(|name| grows.iter().any(|g| name.starts_with(g)));
                 let bounded = lines.get(index + 1).is_some_and(|next| next.contains("Index Cond"));
-                let is_write = scan.contains("Update on") || scan.contains("Insert on");
-                assert!(is_write || !is_whole || bounded, "{what}, {filled}: {plan}");
+                assert!(!grown || bounded, "{what}, {filled}: {plan}");
             }
         }
         plans.join("\n")
@@ -125,9 +131,14 @@ fn hot_calls_and_maintenance_use_indexes_whatever_the_statistics_say() {
         assert!(plans.contains("jobs_leased"), "{plans}");
         session.counts().unwrap();
         told.checked("counts", filled);
-        let mut retention = Retention::default();
-        retention.succeeded = Some(Duration::ZERO);
-        retention.transitions_per_job = 1;
+        let retention = Retention {
+            succeeded: Some(Duration::ZERO),
+            transitions_per_job: 1,
+            ..Retention::default()
+        };
+        session.change_queue("ada", "q", QueueChange::Pause).unwrap();
+        assert!(take(&mut session, me, "q", 3).withheld);
+        told.checked("claim of a paused queue", filled);
         let purged = session.purge(&Purge::new(retention, 20)).unwrap();
         assert_eq!((purged.jobs, purged.more), (19, true), "one of them is a parent");
         session.purge(&Purge::new(retention, 20).starting_at(purged.cursor)).unwrap();
