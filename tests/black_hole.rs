@@ -86,10 +86,10 @@ const TOLD_IN: Duration = Duration::from_secs(6);
 #[test]
 fn a_call_that_never_returns_shows_in_health_and_all_heals_when_the_way_is_open() {
     for (name, calls, mischief) in [
-        ("hole-claim", &["claim_v1("][..], Mischief::Swallow),
-        ("hole-claim-answer", &["claim_v1("], Mischief::SwallowAnswer),
-        ("hole-report", &["report_v1(", "exchange_v1("], Mischief::Swallow),
-        ("hole-report-answer", &["report_v1(", "exchange_v1("], Mischief::SwallowAnswer),
+        ("hole-claim", &["claim_v2("][..], Mischief::Swallow),
+        ("hole-claim-answer", &["claim_v2("], Mischief::SwallowAnswer),
+        ("hole-report", &["report_v2(", "exchange_v2("], Mischief::Swallow),
+        ("hole-report-answer", &["report_v2(", "exchange_v2("], Mischief::SwallowAnswer),
     ] {
         let scene = scene();
         let group = scene.spawn(scene.ledger.registry(), quick(name));
@@ -117,7 +117,7 @@ fn a_call_that_never_returns_shows_in_health_and_all_heals_when_the_way_is_open(
 fn connections_that_die_in_the_hole_free_their_pump() {
     let scene = scene();
     let group = scene.spawn(scene.ledger.registry(), quick("hole-cut"));
-    scene.proxy.arm(&["report_v1(", "exchange_v1("], Mischief::SwallowAnswer);
+    scene.proxy.arm(&["report_v2(", "exchange_v2("], Mischief::SwallowAnswer);
     let ids = scene.enqueue(50, 1);
     scene.proxy.wait_fired(1);
     eventually("the hang is told", || scene.is_hung());
@@ -193,7 +193,7 @@ fn handlers_hear_of_their_lost_lease_while_the_pump_hangs_in_the_renewal() {
 fn another_node_inherits_what_a_hung_one_held_and_the_late_outcome_changes_nothing() {
     let scene = scene();
     let group = scene.spawn(scene.ledger.registry(), quick("hole-late").workers(20));
-    scene.proxy.arm(&["report_v1(", "exchange_v1("], Mischief::Swallow);
+    scene.proxy.arm(&["report_v2(", "exchange_v2("], Mischief::Swallow);
     let ids = scene.enqueue(20, 100);
     scene.proxy.wait_fired(1);
     let other = scene.spawn_beside("hole-heir");
@@ -217,7 +217,7 @@ fn a_client_whose_call_hangs_gets_an_answer_and_its_jobs_are_stored_once() {
     let scene = scene();
     let client = Client::new(scene.behind.clone());
     client.enqueue_many(drills(1, 0)).expect("accepted");
-    scene.proxy.arm(&["enqueue_v1("], Mischief::SwallowAnswer);
+    scene.proxy.arm(&["enqueue_v2("], Mischief::SwallowAnswer);
     let ids = [JobId::new(), JobId::new()];
     let jobs = || ids.map(|id| drill(0, 0).id(id));
     let began = Instant::now();

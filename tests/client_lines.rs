@@ -62,6 +62,6 @@ fn no_line_of_any_target_shows_a_payload_or_an_output() {
     let shown = |line: &&String| {
         line.contains("S3cr3t") || line.contains(as_numbers.trim_matches(['[', ']']))
     };
-    assert!(lines.iter().any(|line| line.contains("exchange_v1") || line.contains("report_v1")));
+    assert!(lines.iter().any(|line| line.contains("exchange_v2") || line.contains("report_v2")));
     assert_eq!(lines.iter().find(shown), None);
 }

@@ -20,12 +20,12 @@ const LOSSY_FOR: Duration = Duration::from_secs(10);
 /// How long a round may take: far less than a lease.
 const SOON: Duration = Duration::from_secs(5);
 
-const CLAIM: &[&str] = &["claim_v1("];
-const REPORT: &[&str] = &["report_v1("];
-const EXCHANGE: &[&str] = &["exchange_v1("];
-const ENQUEUE: &[&str] = &["enqueue_v1("];
+const CLAIM: &[&str] = &["claim_v2("];
+const REPORT: &[&str] = &["report_v2("];
+const EXCHANGE: &[&str] = &["exchange_v2("];
+const ENQUEUE: &[&str] = &["enqueue_v2("];
 const ANY: &[&str] =
-    &["claim_v1(", "report_v1(", "exchange_v1(", "hand_back_v1(", "held_by_v1(", "renew_v1("];
+    &["claim_v2(", "report_v2(", "exchange_v2(", "hand_back_v2(", "held_by_v1(", "renew_v1("];
 
 /// A store behind a proxy; the client goes round it, unless it is what is tried.
 struct Scene {
@@ -126,7 +126,7 @@ fn a_report_that_never_arrived_is_sent_again() {
     let group = scene.spawn(unhurried("lost-report-requests"));
     let mut ids = Vec::new();
     while scene.proxy.fired() < ROUNDS {
-        scene.proxy.arm(&["report_v1(", "exchange_v1("], Mischief::LoseRequest);
+        scene.proxy.arm(&["report_v2(", "exchange_v2("], Mischief::LoseRequest);
         let id = scene.enqueue(drill(0, 0));
         scene.behind_wakes();
         scene.wait(&[id]);

@@ -4,7 +4,7 @@ use super::connect::{Connector, session_settings};
 use super::error::PostgresOpenError;
 use super::schema::Schema;
 use super::{Inner, PostgresStore};
-use crate::store::{Bounds, Hub, StoreClock, StoreError};
+use crate::store::{Bounds, HistoryPolicy, Hub, StoreClock, StoreError};
 use ::postgres::tls::{MakeTlsConnect, TlsConnect};
 use ::postgres::{Client, Config, NoTls, Socket};
 use std::fmt;
@@ -19,6 +19,7 @@ pub struct PostgresBuilder {
     source: Source,
     schema: String,
     bounds: Bounds,
+    history: HistoryPolicy,
     clock: Option<Arc<dyn StoreClock>>,
     statement_timeout: Duration,
 }
@@ -37,6 +38,7 @@ impl PostgresBuilder {
             source,
             schema: Schema::DEFAULT.to_owned(),
             bounds: Bounds::default(),
+            history: HistoryPolicy::default(),
             clock: None,
             statement_timeout: Duration::from_secs(10),
         }
@@ -80,6 +82,23 @@ impl PostgresBuilder {
     /// set here.
     pub fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
+        self
+    }
+
+    /// How much of each job's life is kept: a row per change of state costs writes. What other stores on the
+    /// same schema keep is their own setting, and the SQL function `enqueue(json)` records nothing. Default
+    /// [`HistoryPolicy::Off`].
+    ///
+    /// ```no_run
+    /// use backwave::PostgresStore;
+    /// use backwave::store::HistoryPolicy;
+    ///
+    /// let config: postgres::Config = "host=db.example user=app dbname=app".parse()?;
+    /// let store = PostgresStore::builder(config).history(HistoryPolicy::Transitions).open()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn history(mut self, policy: HistoryPolicy) -> Self {
+        self.history = policy;
         self
     }
 
@@ -142,6 +161,7 @@ impl PostgresBuilder {
             connector,
             schema,
             bounds: self.bounds,
+            history: history_code(self.history),
             clock: self.clock,
             hub,
             statement_timeout: self.statement_timeout,
@@ -149,6 +169,15 @@ impl PostgresBuilder {
             is_migrated: AtomicBool::new(false),
         };
         Ok(PostgresStore { inner: Arc::new(inner) })
+    }
+}
+
+/// As the functions take it.
+const fn history_code(policy: HistoryPolicy) -> i16 {
+    match policy {
+        HistoryPolicy::Off => 0,
+        HistoryPolicy::Transitions => 1,
+        HistoryPolicy::WithFailureDetail => 2,
     }
 }
 

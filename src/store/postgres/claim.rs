@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(super) const CLAIM: &str = "SELECT id, pass, place, attempt, failures, version, state_before, state, \
     owner, expiry, due_at, timeout_us, wire_name, queue, retry, tags, payload, store_time, withheld, \
     next_due, floor_dues, floor_ids, probes_us, waded \
-    FROM {schema}.claim_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    FROM {schema}.claim_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 
 pub(super) fn claim(
     session: &mut PostgresSession,
@@ -53,6 +53,7 @@ pub(super) struct ClaimColumns<'a> {
     lease_us: i64,
     floor_dues: Vec<Option<Timestamp>>,
     floor_ids: Vec<Option<JobId>>,
+    history: i16,
 }
 
 impl<'a> ClaimColumns<'a> {
@@ -73,6 +74,7 @@ impl<'a> ClaimColumns<'a> {
             lease_us: bounded_us(claim.lease),
             floor_dues,
             floor_ids,
+            history: session.store.history,
         }
     }
 
@@ -89,6 +91,7 @@ impl<'a> ClaimColumns<'a> {
             &self.lease_us,
             &self.floor_dues,
             &self.floor_ids,
+            &self.history,
         ];
         params.to_vec()
     }

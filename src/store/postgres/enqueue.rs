@@ -3,19 +3,19 @@
 use super::PostgresStore;
 use super::claim::bounded_us;
 use super::fault::fault;
-use super::session::{Call, Params, PostgresSession, one};
+use super::session::{Call, Malformed, Params, PostgresSession, one};
 use super::types::Private;
-use crate::store::{Due, EnqueueAnswer, JobRow, StoreError, check_rows};
+use crate::store::{Due, EnqueueAnswer, JobRow, Rejection, StoreError, check_rows};
 use crate::{JobId, Timestamp};
 use ::postgres::types::{ToSql, Type};
 use ::postgres::{Row, Transaction};
 use std::collections::HashSet;
 
-pub(super) const ENQUEUE: &str = "SELECT new_ids, store_time \
-    FROM {schema}.enqueue_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+pub(super) const ENQUEUE: &str = "SELECT new_ids, store_time, rejected FROM {schema}.enqueue_v2(\
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
 
 /// The types of the parameters, for a connection that has not prepared the statement.
-const TYPES: [Type; 11] = [
+const TYPES: [Type; 17] = [
     Type::UUID_ARRAY,
     Type::TEXT_ARRAY,
     Type::INT4_ARRAY,
@@ -26,6 +26,12 @@ const TYPES: [Type; 11] = [
     Type::TEXT_ARRAY,
     Type::INT8_ARRAY,
     Type::TEXT_ARRAY,
+    Type::INT2_ARRAY,
+    Type::UUID_ARRAY,
+    Type::UUID_ARRAY,
+    Type::INT2_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::INT2,
     Type::TIMESTAMPTZ,
 ];
 
@@ -39,9 +45,9 @@ pub(super) fn enqueue(
         return Ok(EnqueueAnswer::Rejected { index, reason });
     }
     let now = session.store.clock_time();
-    let columns = EnqueueColumns::new(rows);
+    let columns = EnqueueColumns::new(rows, session.store.history);
     let row = session.query_one(Call::Enqueue, &columns.params(&now))?;
-    unpack(rows, &row)
+    unpack(rows, &columns.edges, &row)
 }
 
 impl PostgresStore {
@@ -57,12 +63,12 @@ impl PostgresStore {
             return Ok(EnqueueAnswer::Rejected { index, reason });
         }
         let now = store.clock_time();
-        let columns = EnqueueColumns::new(rows);
+        let columns = EnqueueColumns::new(rows, store.history);
         let params = columns.params(&now);
         let typed: Vec<_> = params.into_iter().zip(TYPES).collect();
         // Not prepared: the connection is the caller's, and may stand behind a pooler.
         let answer = tx.query_typed(&store.schema.fill(ENQUEUE), &typed).map_err(fault)?;
-        unpack(rows, &one(answer)?)
+        unpack(rows, &columns.edges, &one(answer)?)
     }
 }
 
@@ -78,10 +84,13 @@ struct EnqueueColumns<'a> {
     retries: Vec<Option<String>>,
     timeouts_us: Vec<Option<i64>>,
     tags: Vec<Option<String>>,
+    rules: Vec<i16>,
+    edges: Edges,
+    history: i16,
 }
 
 impl<'a> EnqueueColumns<'a> {
-    fn new(rows: &'a [JobRow]) -> Self {
+    fn new(rows: &'a [JobRow], history: i16) -> Self {
         let mut sorted: Vec<&JobRow> = rows.iter().collect();
         // Stable: of two rows with one id the first is kept.
         sorted.sort_by_key(|row| row.id);
@@ -111,6 +120,9 @@ impl<'a> EnqueueColumns<'a> {
                 .collect(),
             timeouts_us: sorted.iter().map(|row| row.timeout.map(bounded_us)).collect(),
             tags: sorted.iter().map(|row| tags_json(&row.tags)).collect(),
+            rules: sorted.iter().map(|row| row.parent_rule.code()).collect(),
+            edges: Edges::of(rows),
+            history,
         }
     }
 
@@ -126,9 +138,61 @@ impl<'a> EnqueueColumns<'a> {
             &self.retries,
             &self.timeouts_us,
             &self.tags,
+            &self.rules,
+            &self.edges.children,
+            &self.edges.parents,
+            &self.edges.places,
+            &self.edges.later,
+            &self.history,
             now,
         ];
         params.to_vec()
+    }
+}
+
+/// Which jobs of a call depend on which others, in the order of the call.
+#[derive(Default)]
+struct Edges {
+    children: Vec<JobId>,
+    parents: Vec<JobId>,
+    /// The place among the parents of that dependent.
+    places: Vec<i16>,
+    /// Whether the parent stands behind its dependent in the call.
+    later: Vec<bool>,
+    /// The dependent's row.
+    rows: Vec<usize>,
+}
+
+impl Edges {
+    fn of(rows: &[JobRow]) -> Self {
+        let mut edges = Self::default();
+        if rows.iter().all(|row| row.parents.is_empty()) {
+            return edges;
+        }
+        let mut seen = HashSet::with_capacity(rows.len());
+        let in_call: HashSet<JobId> = rows.iter().map(|row| row.id).collect();
+        for (index, row) in rows.iter().enumerate() {
+            let mut parents = HashSet::with_capacity(row.parents.len());
+            // Of two rows with one id the first is kept, and its parents with it.
+            let is_first = !seen.contains(&row.id);
+            let distinct = row.parents.iter().filter(|parent| is_first && parents.insert(**parent));
+            for (place, parent) in (0..).zip(distinct) {
+                edges.children.push(row.id);
+                edges.parents.push(*parent);
+                edges.places.push(place);
+                edges.later.push(in_call.contains(parent) && !seen.contains(parent));
+                edges.rows.push(index);
+            }
+            seen.insert(row.id);
+        }
+        edges
+    }
+
+    /// What is refused where the parent of the edge at that place, from 1, is not there.
+    fn rejection(&self, place: i32) -> Option<(usize, Rejection)> {
+        let edge = usize::try_from(place).ok()?.checked_sub(1)?;
+        let parent = *self.parents.get(edge)?;
+        Some((*self.rows.get(edge)?, Rejection::UnknownParent { parent }))
     }
 }
 
@@ -141,7 +205,13 @@ fn tags_json(tags: &[String]) -> Option<String> {
     serde_json::to_string(tags).ok()
 }
 
-fn unpack(rows: &[JobRow], row: &Row) -> Result<EnqueueAnswer, StoreError> {
+fn unpack(rows: &[JobRow], edges: &Edges, row: &Row) -> Result<EnqueueAnswer, StoreError> {
+    if let Some(place) = row.try_get::<_, Option<i32>>(2).map_err(fault)? {
+        return match edges.rejection(place) {
+            Some((index, reason)) => Ok(EnqueueAnswer::Rejected { index, reason }),
+            None => Err(StoreError::new(Malformed(format!("edge {place} is refused")))),
+        };
+    }
     let new_ids: Option<Vec<JobId>> = row.try_get(0).map_err(fault)?;
     let store_time = row.try_get(1).map_err(fault)?;
     let mut new_ids: HashSet<JobId> = new_ids.unwrap_or_default().into_iter().collect();

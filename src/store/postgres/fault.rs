@@ -4,6 +4,7 @@
 //! in its source chain. What is on neither list is left unflagged, which halts whoever meets it.
 
 use super::error::PostgresOpenError;
+use super::migrate::{VERSION, schema_too_new};
 use crate::invariant::{InvariantTrigger, halt};
 use crate::store::StoreError;
 use std::error::Error;
@@ -25,10 +26,16 @@ const UNKNOWN_STATEMENT: [&str; 2] = ["26000", "42P05"];
 /// Raised by our own functions; the hint names the trigger.
 const VIOLATION: &str = "BW001";
 
+/// Raised by functions that a newer release has put in the place of ours; the hint tells the oldest version
+/// of the code that may use the schema.
+const SUPERSEDED: &str = "BW003";
+
 /// Sorts an error of the client.
 pub(super) fn fault(error: ::postgres::Error) -> StoreError {
     let message = message(&error);
-    classified(error).with_message(message)
+    let sorted = classified(error);
+    // That one has a text of its own.
+    if sorted.code() == Some(SUPERSEDED) { sorted } else { sorted.with_message(message) }
 }
 
 /// What happened. The client prints "db error", and keeps to its sources what the error was. Of a
@@ -47,6 +54,10 @@ fn classified(error: ::postgres::Error) -> StoreError {
         let named = db.hint().and_then(|hint| hint.parse::<InvariantTrigger>().ok());
         if let (VIOLATION, Some(trigger)) = (code.as_str(), named) {
             return halt(trigger, db.message()).into();
+        }
+        if code == SUPERSEDED {
+            let min_reader = db.hint().and_then(|hint| hint.parse().ok());
+            return schema_too_new(min_reader.unwrap_or(VERSION + 1)).with_code(code);
         }
         if KEEPS_SESSION.contains(&code.as_str()) {
             return StoreError::transient(error).with_code(code);

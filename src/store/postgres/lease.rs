@@ -11,8 +11,8 @@ use std::time::Duration;
 
 pub(super) const RENEW: &str =
     "SELECT renewed, cancels, expiry, store_time FROM {schema}.renew_v1($1, $2, $3, $4, $5)";
-pub(super) const HAND_BACK: &str =
-    "SELECT given, store_time FROM {schema}.hand_back_v1($1, $2, $3, $4)";
+pub(super) const HAND_BACK: &str = "SELECT given, store_time, released, released_dues \
+    FROM {schema}.hand_back_v2($1, $2, $3, $4, $5)";
 pub(super) const FIND_LAPSED: &str = "SELECT store_time, id, attempt, owner, expiry, failures, retry, \
     wire_name, queue FROM {schema}.find_lapsed_v1($1, $2, $3)";
 pub(super) const HELD_BY: &str =
@@ -52,7 +52,9 @@ pub(super) fn hand_back(
 ) -> Result<HandedBack, StoreError> {
     let now = session.store.clock_time();
     let (jobs, attempts) = columns(rows);
-    let row = session.query_one(Call::HandBack, &[&worker, &jobs, &attempts, &now])?;
+    let history = session.store.history;
+    let row = session.query_one(Call::HandBack, &[&worker, &jobs, &attempts, &history, &now])?;
+    session.wake_released(&row, (1, 2, 3))?;
     // Their due times may lie below the floors.
     session.floors.clear();
     let given: Option<Vec<bool>> = row.try_get(0).map_err(fault)?;

@@ -13,7 +13,7 @@ use ::postgres::{Client, IsolationLevel, Transaction};
 use std::time::Duration;
 
 /// The version of the schema that this release makes.
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
 /// The oldest server whose SQL has what the functions use (`gen_random_uuid` without an extension).
 const SERVER_VERSION_MIN: i32 = 130_000;
 /// A waiting exclusive lock makes every claim queue behind it, so a migration rather gives up and comes
@@ -21,20 +21,40 @@ const SERVER_VERSION_MIN: i32 = 130_000;
 const LOCK_TIMEOUT_MS: u32 = 3000;
 const TRIES: u32 = 10;
 
+/// What the migration of the schema `$1` is locked by.
+const MIGRATION_KEY: &str = "hashtextextended('backwave migration ' || $1, 0)";
+
 /// Each with its number; the texts of one are applied in one transaction, in order.
-const MIGRATIONS: [(i32, &[&str]); 1] = [(
-    1,
-    &[
-        include_str!("migrations/0001_tables.sql"),
-        include_str!("migrations/0001_claim.sql"),
-        include_str!("migrations/0001_report.sql"),
-        include_str!("migrations/0001_lease.sql"),
-        include_str!("migrations/0001_operations.sql"),
-        include_str!("migrations/0001_enqueue.sql"),
-        include_str!("migrations/0001_views.sql"),
-        include_str!("migrations/0001_version.sql"),
-    ],
-)];
+const MIGRATIONS: [(i32, &[&str]); 2] = [
+    (
+        1,
+        &[
+            include_str!("migrations/0001_tables.sql"),
+            include_str!("migrations/0001_claim.sql"),
+            include_str!("migrations/0001_report.sql"),
+            include_str!("migrations/0001_lease.sql"),
+            include_str!("migrations/0001_operations.sql"),
+            include_str!("migrations/0001_enqueue.sql"),
+            include_str!("migrations/0001_views.sql"),
+            include_str!("migrations/0001_version.sql"),
+        ],
+    ),
+    (
+        2,
+        &[
+            include_str!("migrations/0002_tables.sql"),
+            include_str!("migrations/0002_latch.sql"),
+            include_str!("migrations/0002_claim.sql"),
+            include_str!("migrations/0002_report.sql"),
+            include_str!("migrations/0002_operations.sql"),
+            include_str!("migrations/0002_upkeep.sql"),
+            include_str!("migrations/0002_enqueue.sql"),
+            include_str!("migrations/0002_guard.sql"),
+            include_str!("migrations/0002_views.sql"),
+            include_str!("migrations/0002_version.sql"),
+        ],
+    ),
+];
 
 /// Everything that an administrator must run to make the schema by hand.
 pub(super) fn ddl(schema: &Schema) -> String {
@@ -77,11 +97,17 @@ pub(super) fn check_versions(versions: Option<(i32, i32)>) -> Result<i32, StoreE
             "the row with the schema's version is gone",
         )
         .into()),
-        Some((_, min_reader)) if min_reader > VERSION => {
-            Err(StoreError::new(PostgresOpenError::SchemaTooNew { min_reader, known: VERSION }))
-        }
+        Some((_, min_reader)) if min_reader > VERSION => Err(schema_too_new(min_reader)),
         Some((version, _)) => Ok(version),
     }
+}
+
+/// A newer release has taken the schema over. A group that meets this while it runs gives up its session and
+/// asks again: it claims nothing more, and shows why, until its own program is replaced. Who opens a store
+/// gets the error itself.
+pub(super) fn schema_too_new(min_reader: i32) -> StoreError {
+    StoreError::transient(PostgresOpenError::SchemaTooNew { min_reader, known: VERSION })
+        .with_session_lost()
 }
 
 /// Brings the schema up to date; tells from which version to which, if anything was to do.
@@ -128,10 +154,8 @@ fn try_migrate(client: &mut Client, schema: &Schema) -> Result<Option<(i32, i32)
         "SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; SET LOCAL statement_timeout = 0; \
          SET LOCAL idle_in_transaction_session_timeout = 0"
     ))?;
-    tx.execute(
-        "SELECT pg_advisory_xact_lock(hashtextextended('backwave migration ' || $1, 0))",
-        &[&schema.name()],
-    )?;
+    tx.execute(&format!("SELECT pg_advisory_xact_lock({MIGRATION_KEY})"), &[&schema.name()])?;
+    check_lock(&mut tx, schema)?;
     let from = applied(&mut tx, schema)?.unwrap_or(0);
     if from >= VERSION {
         return Ok(None);
@@ -139,6 +163,22 @@ fn try_migrate(client: &mut Client, schema: &Schema) -> Result<Option<(i32, i32)
     apply(&mut tx, schema, from)?;
     tx.commit()?;
     Ok(Some((from, VERSION)))
+}
+
+/// Looks whether this session holds the migration's lock: taking it answers nothing.
+fn check_lock(tx: &mut Transaction<'_>, schema: &Schema) -> Result<(), Failure> {
+    let text = format!(
+        "SELECT EXISTS (SELECT 1 FROM pg_locks AS l CROSS JOIN (SELECT {MIGRATION_KEY}) AS k (key) \
+         WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.granted \
+         AND l.mode = 'ExclusiveLock' AND l.objsubid = 1 \
+         AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()) \
+         AND (l.classid::bigint << 32 | l.objid::bigint) = k.key)"
+    );
+    if tx.query_one(&text, &[&schema.name()])?.try_get(0)? {
+        return Ok(());
+    }
+    let message = "the lock of the migration was taken and is not held";
+    Err(Failure::Refused(halt(InvariantTrigger::ApplicationLockNotAcquired, message).into()))
 }
 
 fn apply(tx: &mut Transaction<'_>, schema: &Schema, from: i32) -> Result<(), Failure> {

@@ -10,6 +10,8 @@
 //! - rows are locked by ascending id, and judged only from their locked versions;
 //! - time is the server's `clock_timestamp()`, read when the locks are held, unless a test's clock
 //!   stands in for it;
+//! - settings of queues are locked before the jobs that a claim takes, and whoever holds them waits for no job;
+//! - whoever ends jobs locks their dependents with them, and resolves their gates in the same transaction;
 //! - a closed connection is never used again.
 //!
 //! # Which faults pass by themselves
@@ -21,7 +23,7 @@
 //! | What becomes of it | Faults |
 //! |---|---|
 //! | Transient, the session goes on | `40001` `40P01` `55P03` `57014` |
-//! | Transient, a new session is opened | `08000` `08001` `08003` `08004` `08006`; `08007` `40003` (whether it was committed is unknown); `57P01` `57P02` `57P03` `57P05`; `25P03` `25P04`; `25006` (a standby after a failover); `53000` `53100` `53200` `53300` `53400` (refused and rolled back as a whole). Without a database error: the client says that the connection is closed, or an I/O error of kind `ConnectionRefused` `ConnectionReset` `ConnectionAborted` `BrokenPipe` `NotConnected` `UnexpectedEof` `TimedOut` `HostUnreachable` `NetworkUnreachable` `NetworkDown` `AddrNotAvailable`; while connecting also a socket that is missing and a name that does not resolve |
+//! | Transient, a new session is opened | `08000` `08001` `08003` `08004` `08006`; `08007` `40003` (whether it was committed is unknown); `57P01` `57P02` `57P03` `57P05`; `25P03` `25P04`; `25006` (a standby after a failover); `BW003` (a newer release has taken the schema over); `53000` `53100` `53200` `53300` `53400` (refused and rolled back as a whole). Without a database error: the client says that the connection is closed, or an I/O error of kind `ConnectionRefused` `ConnectionReset` `ConnectionAborted` `BrokenPipe` `NotConnected` `UnexpectedEof` `TimedOut` `HostUnreachable` `NetworkUnreachable` `NetworkDown` `AddrNotAvailable`; while connecting also a socket that is missing and a name that does not resolve |
 //! | Halts | everything else, and so what only looks transient: `58000` `58030`, `55000` `55006`, `57P04`, `3D000`, `28000` `28P01` `42501`, `25P01` `25P02`, `0A000`, `08P01`, `26000` `42P05` (the second time; if nothing had run, the session is first opened anew), `XX000` `XX001` `XX002`, all of classes 22 and 23; I/O errors of kind `InvalidData` `PermissionDenied` `OutOfMemory` `Other` |
 //!
 //! Inside this folder the client's crate is `::postgres`.
@@ -29,11 +31,13 @@
 mod builder;
 mod claim;
 mod connect;
+mod dependents;
 mod enqueue;
 mod error;
 mod fault;
 mod floor;
 mod lease;
+mod matching;
 mod migrate;
 mod operations;
 mod reads;
@@ -43,6 +47,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod types;
+mod upkeep;
 
 pub use builder::PostgresBuilder;
 pub use error::PostgresOpenError;
@@ -62,7 +67,7 @@ use std::time::SystemTime;
 ///
 /// Jobs live in a schema of their own, `backwave` unless another is chosen, which is made and brought up to
 /// date when the store is opened. What other languages may use there is the function `enqueue(json)` and
-/// the view `jobs_v1`.
+/// the view `jobs_v2`.
 ///
 /// ```no_run
 /// use backwave::PostgresStore;
@@ -80,6 +85,8 @@ struct Inner {
     connector: Connector,
     schema: Schema,
     bounds: Bounds,
+    /// How much of a job's life is kept, as the functions take it.
+    history: i16,
     clock: Option<Arc<dyn StoreClock>>,
     hub: Hub,
     /// How long the server lets one statement take.
@@ -195,6 +202,13 @@ impl Inner {
             crate::telemetry::schema_migrated("postgres", from.unsigned_abs(), to.unsigned_abs());
         }
         Ok(client)
+    }
+
+    /// Says, after a commit, that `queue` has a job due in `due_in`. The subscribers are the host's, and their
+    /// panics must not become those of a caller whose write is done.
+    fn wake(&self, queue: &str, due_in: Duration) {
+        // What it carried has been disposed of; a hint that is lost costs latency only.
+        let _told = crate::contain::contained(|| self.hub.wake(queue, due_in));
     }
 
     /// The time of the clock that stands in for the server's, if one does. It is the host's code: to be

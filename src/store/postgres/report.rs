@@ -15,28 +15,35 @@ use ::postgres::Row;
 use ::postgres::types::ToSql;
 use std::collections::HashSet;
 
-pub(super) const REPORT: &str = "SELECT verdicts, states, store_time \
-    FROM {schema}.report_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+pub(super) const REPORT: &str = "SELECT verdicts, states, store_time, released, \
+    released_dues \
+    FROM {schema}.report_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 
 pub(super) const EXCHANGE: &str = "SELECT id, pass, place, attempt, failures, version, state_before, \
     state, owner, expiry, due_at, timeout_us, wire_name, queue, retry, tags, payload, store_time, \
-    withheld, next_due, floor_dues, floor_ids, probes_us, waded, verdicts, states \
-    FROM {schema}.exchange_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-    $17, $18, $19, $20, $21, $22, $23)";
+    withheld, next_due, floor_dues, floor_ids, probes_us, waded, verdicts, states, released, \
+    released_dues FROM {schema}.exchange_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
+    $17, $18, $19, $20, $21, $22, $23, $24)";
 
 pub(super) fn report(
     session: &mut PostgresSession,
     rows: &[OutcomeRow],
 ) -> Result<Reported, StoreError> {
     let now = session.store.clock_time();
+    let kept = Kept::of(session);
     if is_distinct(rows) {
-        let columns = ReportColumns::new(rows, session.store.bounds.failure_detail_bytes_max);
+        let columns = ReportColumns::new(rows, kept.details_max);
         let mut params = columns.params();
+        params.push(&kept.history);
         params.push(&now);
-        return unpack(&session.query_one(Call::Report, &params)?, (0, 1, 2));
+        let row = session.query_one(Call::Report, &params)?;
+        session.wake_released(&row, (2, 3, 4))?;
+        return unpack(&row, (0, 1, 2));
     }
-    let details_max = session.store.bounds.failure_detail_bytes_max;
-    session.in_transaction(&[Call::Report], |tx| report_rounds(tx, rows, details_max, now))
+    let (reported, rounds) =
+        session.in_transaction(&[Call::Report], |tx| report_rounds(tx, rows, kept, now))?;
+    session.wake_rounds(&rounds)?;
+    Ok(reported)
 }
 
 pub(super) fn exchange(
@@ -49,18 +56,20 @@ pub(super) fn exchange(
         return Ok(Exchanged::new(Reported::new(Vec::new(), claimed.store_time), claimed));
     }
     let now = session.store.clock_time();
-    let details_max = session.store.bounds.failure_detail_bytes_max;
+    let kept = Kept::of(session);
     let claim_columns = ClaimColumns::new(session, claim);
     if !is_distinct(rows) {
-        let (reported, claimed) = session.in_transaction(&[Call::Report, Call::Claim], |tx| {
-            let reported = report_rounds(tx, rows, details_max, now)?;
+        let calls = [Call::Report, Call::Claim];
+        let (reported, rounds, claimed) = session.in_transaction(&calls, |tx| {
+            let (reported, rounds) = report_rounds(tx, rows, kept, now)?;
             let mut params = claim_columns.params();
             params.push(&now);
-            Ok((reported, tx.query(Call::Claim, &params)?))
+            Ok((reported, rounds, tx.query(Call::Claim, &params)?))
         })?;
+        session.wake_rounds(&rounds)?;
         return Ok(Exchanged::new(reported, claim::unpack(session, claim, claimed)?));
     }
-    let columns = ReportColumns::new(rows, details_max);
+    let columns = ReportColumns::new(rows, kept.details_max);
     let mut params = columns.params();
     params.extend(claim_columns.params());
     params.push(&now);
@@ -68,34 +77,60 @@ pub(super) fn exchange(
     if answer.is_empty() {
         return Err(StoreError::new(Malformed("an exchange without its first row".to_owned())));
     }
-    let reported = unpack(&answer.remove(0), (24, 25, 17))?;
+    let first = answer.remove(0);
+    session.wake_released(&first, (17, 26, 27))?;
+    let reported = unpack(&first, (24, 25, 17))?;
     Ok(Exchanged::new(reported, claim::unpack(session, claim, answer)?))
 }
 
 /// The functions take each job once. A batch that names one twice is written round by round, in one
-/// transaction: each row is judged after the one before it.
+/// transaction: each row is judged after the one before it. Also gives the answer of each round.
 fn report_rounds(
     tx: &mut Batch<'_>,
     rows: &[OutcomeRow],
-    details_max: usize,
+    kept: Kept,
     now: Option<Timestamp>,
-) -> Result<Reported, StoreError> {
+) -> Result<(Reported, Vec<Row>), StoreError> {
     let mut reports = Vec::with_capacity(rows.len());
     let mut store_time = Timestamp::EPOCH;
+    let mut answers = Vec::new();
     let mut rest = rows;
     while !rest.is_empty() {
         let mut seen = HashSet::new();
         let length = rest.iter().take_while(|row| seen.insert(row.job)).count();
         let (round, after) = rest.split_at(length);
-        let columns = ReportColumns::new(round, details_max);
+        let columns = ReportColumns::new(round, kept.details_max);
         let mut params = columns.params();
+        params.push(&kept.history);
         params.push(&now);
-        let reported = unpack(&one(tx.query(Call::Report, &params)?)?, (0, 1, 2))?;
+        let answer = one(tx.query(Call::Report, &params)?)?;
+        let reported = unpack(&answer, (0, 1, 2))?;
         reports.extend(reported.rows);
         store_time = reported.store_time;
+        answers.push(answer);
         rest = after;
     }
-    Ok(Reported::new(reports, store_time))
+    Ok((Reported::new(reports, store_time), answers))
+}
+
+impl PostgresSession {
+    fn wake_rounds(&self, rounds: &[Row]) -> Result<(), StoreError> {
+        rounds.iter().try_for_each(|row| self.wake_released(row, (2, 3, 4)))
+    }
+}
+
+/// What the store keeps of an attempt's end.
+#[derive(Clone, Copy)]
+struct Kept {
+    details_max: usize,
+    history: i16,
+}
+
+impl Kept {
+    fn of(session: &PostgresSession) -> Self {
+        let store = &session.store;
+        Self { details_max: store.bounds.failure_detail_bytes_max, history: store.history }
+    }
 }
 
 fn is_distinct(rows: &[OutcomeRow]) -> bool {

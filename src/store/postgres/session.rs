@@ -2,7 +2,7 @@
 
 use super::fault::{fault, is_unknown_statement};
 use super::floor::Floors;
-use super::{Inner, claim, enqueue, lease, operations, reads, report};
+use super::{Inner, claim, dependents, enqueue, lease, operations, reads, report, upkeep};
 use crate::store::{
     Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
     EnqueueAnswer, Exchanged, Found, HandedBack, Held, JobFilter, JobRecord, JobRow, Jobs, Lapsed,
@@ -32,8 +32,20 @@ pub(super) enum Call {
     HeldBy,
     RequestCancel,
     Requeue,
+    ChangeQueue,
+    Revoke,
+    Purge,
+    WorkOffLatches,
+    Announce,
+    Withdraw,
     Job,
     Counts,
+    Parents,
+    Ancestor,
+    History,
+    Audit,
+    Queues,
+    Pumps,
     Now,
 }
 
@@ -53,8 +65,20 @@ impl Call {
             Self::HeldBy => lease::HELD_BY,
             Self::RequestCancel => operations::REQUEST_CANCEL,
             Self::Requeue => operations::REQUEUE,
+            Self::ChangeQueue => operations::CHANGE_QUEUE,
+            Self::Revoke => operations::REVOKE,
+            Self::Purge => upkeep::PURGE,
+            Self::WorkOffLatches => upkeep::WORK_OFF_LATCHES,
+            Self::Announce => upkeep::ANNOUNCE,
+            Self::Withdraw => upkeep::WITHDRAW,
             Self::Job => reads::JOB,
             Self::Counts => reads::COUNTS,
+            Self::Parents => dependents::PARENTS,
+            Self::Ancestor => dependents::ANCESTOR,
+            Self::History => reads::HISTORY,
+            Self::Audit => reads::AUDIT,
+            Self::Queues => reads::QUEUES,
+            Self::Pumps => upkeep::PUMPS,
             Self::Now => "SELECT clock_timestamp()",
         }
     }
@@ -94,6 +118,15 @@ impl PostgresSession {
     /// Runs a call that answers exactly one row.
     pub(super) fn query_one(&mut self, call: Call, params: &Params<'_>) -> Result<Row, StoreError> {
         one(self.query(call, params)?)
+    }
+
+    /// Runs a text that is made for the occasion, with the schema left open.
+    pub(super) fn query_text(
+        &mut self,
+        text: &str,
+        params: &Params<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        self.client.query(&self.store.schema.fill(text), params).map_err(fault)
     }
 
     /// Runs several calls in one transaction; commits when `work` has succeeded.
@@ -234,65 +267,55 @@ impl Jobs for PostgresSession {
 }
 
 impl Operations for PostgresSession {
-    fn request_cancel(&mut self, _actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
-        operations::request_cancel(self, job)
+    fn request_cancel(&mut self, actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
+        operations::request_cancel(self, actor, job)
     }
 
-    fn requeue(&mut self, _actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError> {
-        operations::requeue(self, job)
+    fn requeue(&mut self, actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError> {
+        operations::requeue(self, actor, job)
     }
 
     fn change_matching(
         &mut self,
-        _actor: &str,
-        _change: BulkChange,
-        _filter: &JobFilter,
-        _after: Option<JobId>,
-        _max: u32,
+        actor: &str,
+        change: BulkChange,
+        filter: &JobFilter,
+        after: Option<JobId>,
+        max: u32,
     ) -> Result<BulkAnswer, StoreError> {
-        unbuilt()
+        operations::change_matching(self, actor, change, filter, after, max)
     }
 
     fn change_queue(
         &mut self,
-        _actor: &str,
-        _queue: &str,
-        _change: QueueChange,
+        actor: &str,
+        queue: &str,
+        change: QueueChange,
     ) -> Result<QueueAnswer, StoreError> {
-        unbuilt()
+        operations::change_queue(self, actor, queue, change)
     }
 
-    fn revoke(
-        &mut self,
-        _actor: &str,
-        _worker: WorkerId,
-        _max: u32,
-    ) -> Result<Revoked, StoreError> {
-        unbuilt()
+    fn revoke(&mut self, actor: &str, worker: WorkerId, max: u32) -> Result<Revoked, StoreError> {
+        operations::revoke(self, actor, worker, max)
     }
 }
 
 impl Upkeep for PostgresSession {
-    fn purge(&mut self, _purge: &Purge) -> Result<Purged, StoreError> {
-        unbuilt()
+    fn purge(&mut self, purge: &Purge) -> Result<Purged, StoreError> {
+        upkeep::purge(self, purge)
     }
 
-    fn work_off_latches(&mut self, _max: u32) -> Result<LatchesWorkedOff, StoreError> {
-        unbuilt()
+    fn work_off_latches(&mut self, max: u32) -> Result<LatchesWorkedOff, StoreError> {
+        upkeep::work_off_latches(self, max)
     }
 
-    fn announce(&mut self, _announcement: &Announcement) -> Result<Timestamp, StoreError> {
-        unbuilt()
+    fn announce(&mut self, announcement: &Announcement) -> Result<Timestamp, StoreError> {
+        upkeep::announce(self, announcement)
     }
 
-    fn withdraw(&mut self, _worker: WorkerId) -> Result<(), StoreError> {
-        unbuilt()
+    fn withdraw(&mut self, worker: WorkerId) -> Result<(), StoreError> {
+        upkeep::withdraw(self, worker)
     }
-}
-
-/// TO BUILD.
-fn unbuilt<T>() -> Result<T, StoreError> {
-    Err(StoreError::new(std::io::Error::from(std::io::ErrorKind::Unsupported)))
 }
 
 impl Reads for PostgresSession {
@@ -300,39 +323,39 @@ impl Reads for PostgresSession {
         reads::job(self, job)
     }
 
+    fn find(&mut self, filter: &JobFilter, page: &Page) -> Result<Found, StoreError> {
+        reads::find(self, filter, page)
+    }
+
     fn counts(&mut self) -> Result<Vec<QueueCount>, StoreError> {
         reads::counts(self)
     }
 
-    fn find(&mut self, _filter: &JobFilter, _page: &Page) -> Result<Found, StoreError> {
-        unbuilt()
-    }
-
-    fn parents(&mut self, _job: JobId) -> Result<Vec<ParentRecord>, StoreError> {
-        unbuilt()
+    fn parents(&mut self, job: JobId) -> Result<Vec<ParentRecord>, StoreError> {
+        dependents::parents(self, job)
     }
 
     fn ancestor(
         &mut self,
-        _job: JobId,
-        _ancestor: JobId,
+        job: JobId,
+        ancestor: JobId,
     ) -> Result<Option<ParentRecord>, StoreError> {
-        unbuilt()
+        dependents::ancestor(self, job, ancestor)
     }
 
-    fn history(&mut self, _job: JobId) -> Result<Vec<Transition>, StoreError> {
-        unbuilt()
+    fn history(&mut self, job: JobId) -> Result<Vec<Transition>, StoreError> {
+        reads::history(self, job)
     }
 
-    fn audit(&mut self, _filter: &AuditFilter) -> Result<AuditPage, StoreError> {
-        unbuilt()
+    fn audit(&mut self, filter: &AuditFilter) -> Result<AuditPage, StoreError> {
+        reads::audit(self, filter)
     }
 
     fn queues(&mut self) -> Result<Vec<QueueSettings>, StoreError> {
-        unbuilt()
+        reads::queues(self)
     }
 
     fn pumps(&mut self) -> Result<Vec<PumpRecord>, StoreError> {
-        unbuilt()
+        upkeep::pumps(self)
     }
 }
