@@ -101,8 +101,9 @@ impl Scene {
 
     /// How often the group has asked its store, by call.
     pub fn asked(&self) -> Vec<u64> {
-        // A halted pump closes its session when it likes.
-        let asks = StoreCall::ALL.into_iter().filter(|call| *call != StoreCall::CloseSession);
+        // A halted pump leaves its note and closes its session when it likes.
+        let likes = [StoreCall::Announce, StoreCall::CloseSession];
+        let asks = StoreCall::ALL.into_iter().filter(|call| !likes.contains(call));
         asks.map(|call| self.store.calls(call)).collect()
     }
 }
