@@ -10,6 +10,7 @@ use backwave::{
 };
 use log::Level;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A group on a store that a test makes lie, and its honest surroundings.
 pub struct Scene {
@@ -30,7 +31,9 @@ impl Scene {
     pub fn on(world: World, name: &str) -> Self {
         lines::record();
         let store = Intercept::new(Arc::clone(&world.store));
+        // Upkeep is of the whole store, whoever does it: the sibling would meet what is meant for the group.
         let options = quick(&format!("{name}, sibling"));
+        let options = options.maintenance_interval(Duration::from_secs(3600));
         let sibling = world.spawn(
             Registry::new().handle(|_, _: Task| Ok(())),
             options.dispatch(DispatchPolicy::strict(["sibling"])),

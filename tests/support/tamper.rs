@@ -119,13 +119,15 @@ impl Hand {
     pub fn show(&self, table: &str, select: &str) {
         assert_eq!(self.dialect, Dialect::Sqlite);
         self.run(&format!(
-            "ALTER TABLE {table} RENAME TO {{kept}}; CREATE VIEW {table} AS {select}"
+            "BEGIN IMMEDIATE; ALTER TABLE {table} RENAME TO {{kept}}; CREATE VIEW {table} AS {select}; COMMIT"
         ));
     }
 
     /// Puts the table back.
     pub fn put_back(&self, table: &str) {
-        self.run(&format!("DROP VIEW {table}; ALTER TABLE {{kept}} RENAME TO {table}"));
+        self.run(&format!(
+            "BEGIN IMMEDIATE; DROP VIEW {table}; ALTER TABLE {{kept}} RENAME TO {table}; COMMIT"
+        ));
     }
 
     /// Ends the hand's transaction as soon as somebody waits for what it has locked. Of Postgres only.
