@@ -235,9 +235,6 @@ pub fn find_trigger(error: &(dyn Error + 'static)) -> Option<InvariantTrigger> {
         if let Some(trigger) = error.downcast_ref::<InvariantTrigger>() {
             return Some(*trigger);
         }
-        if let Some(violation) = error.downcast_ref::<InvariantViolation>() {
-            return Some(violation.trigger);
-        }
         if let Some(store) = error.downcast_ref::<crate::store::StoreError>() {
             return store.trigger();
         }
@@ -263,6 +260,7 @@ static COUNTS: [AtomicU64; InvariantTrigger::ALL.len() * 2] =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::StoreError;
 
     #[test]
     fn every_trigger_reads_back_from_its_name() {
@@ -289,5 +287,8 @@ mod tests {
         let boxed: Box<dyn Error + Send + Sync> = anyhow::Error::from(violation).into();
         assert_eq!(find_trigger(boxed.as_ref()), Some(InvariantTrigger::ClaimBatchOverrun));
         assert_eq!(find_trigger(&fmt::Error), None);
+        // A store error does not name the fault itself among its sources.
+        let bare = StoreError::new(InvariantTrigger::GuaranteedRowAbsent);
+        assert_eq!(find_trigger(&bare), Some(InvariantTrigger::GuaranteedRowAbsent));
     }
 }

@@ -131,6 +131,21 @@ fn a_dead_ticker_halts_every_pump_of_its_group() {
 }
 
 #[test]
+fn a_ticker_that_dies_of_a_violation_halts_under_its_trigger() {
+    let scene = Scene::new("ticker with a violation");
+    let options = scene.options().ticker_probe(|| resume_unwind(Box::new(violation())));
+    scene.halted(&scene.spawn_as(registry(), options), MADE);
+}
+
+#[test]
+fn a_dead_worker_halts_its_pump() {
+    let scene = Scene::new("dead worker");
+    let options = scene.options().worker_probe(|| resume_unwind(Box::new("no more work")));
+    let halt = scene.halted(&scene.spawn_as(registry(), options), None);
+    assert_eq!(halt.message, "a worker thread is gone");
+}
+
+#[test]
 fn a_violation_halts_whichever_call_tells_it() {
     use StoreCall::{Claim, FindLapsed, HandBack, HeldBy, OpenSession, Renew};
     std::thread::scope(|scope| {
@@ -187,7 +202,7 @@ enum AppError {
 #[test]
 fn a_violation_that_comes_out_of_a_handler_halts_however_it_comes() {
     type Way = fn(&JobContext) -> JobResult;
-    let ways: [(&str, Way); 14] = [
+    let ways: [(&str, Way); 15] = [
         ("returned plainly", |_| Err(violation().into())),
         ("boxed", |_| {
             let boxed: Box<dyn std::error::Error + Send + Sync> = violation().into();
@@ -203,6 +218,7 @@ fn a_violation_that_comes_out_of_a_handler_halts_however_it_comes() {
         ("by a panic", |_| panic_any(violation())),
         ("by a panic with a store error", |_| panic_any(StoreError::from(violation()))),
         ("by a panic with an enqueue error", |_| panic_any(EnqueueError::Invariant(violation()))),
+        ("by a panic with a client's error", |_| panic_any(Error::Invariant(violation()))),
         ("by a panic with a boxed error", |_| {
             let error = AppError::Around(violation().into());
             panic_any(Box::<dyn std::error::Error + Send + Sync>::from(error))
@@ -218,6 +234,15 @@ fn a_violation_that_comes_out_of_a_handler_halts_however_it_comes() {
         // Nothing is recorded of the attempt: the lease lapses.
         assert_eq!(facts(&scene.world.job(id)), (JobState::Leased, 1, 0), "{how}");
     }
+}
+
+#[test]
+fn a_handler_that_panics_with_a_bare_trigger_halts_under_it() {
+    let scene = Scene::new("bare trigger");
+    let handler = |_: &JobContext, _: Task| panic_any(InvariantTrigger::DanglingGatingEdge);
+    let group = scene.spawn(Registry::new().handle(handler));
+    scene.world.enqueue(task("finds it"));
+    scene.halted(&group, MADE);
 }
 
 #[test]

@@ -3,13 +3,14 @@
 mod support;
 
 use backwave::invariant::InvariantTrigger;
-use backwave::store::{ClaimedJob, StoreError};
+use backwave::store::{ClaimedJob, Reported, RowReport, StaleReason, StoreError};
 use backwave::testing::{Intercept, StoreCall};
 use backwave::{
     CancelReason, Degradation, DegradedCause, Group, HealthStatus, JobContext, JobResult, JobState,
     Registry,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::gate::Gate;
 use support::log;
@@ -162,11 +163,10 @@ fn an_answer_that_is_lost_costs_no_attempt() {
     let scene = Scene::new();
     // The claim takes effect, and nobody hears of it.
     scene.store.on_claim({
-        let lost = std::sync::atomic::AtomicBool::new(false);
+        let lost = AtomicBool::new(false);
         move |session, claim| {
             let claimed = session.claim(claim)?;
-            let first =
-                !claimed.jobs.is_empty() && !lost.swap(true, std::sync::atomic::Ordering::SeqCst);
+            let first = !claimed.jobs.is_empty() && !lost.swap(true, Ordering::SeqCst);
             if first { Err(StoreError::transient(Down).with_session_lost()) } else { Ok(claimed) }
         }
     });
@@ -178,13 +178,72 @@ fn an_answer_that_is_lost_costs_no_attempt() {
 }
 
 #[test]
+fn a_session_is_kept_through_a_fault_that_does_not_lose_it_and_nothing_is_in_doubt() {
+    for (name, lost, sessions) in [("kept session", false, 1), ("lost session", true, 2)] {
+        let scene = Scene::new();
+        let failed = AtomicBool::new(false);
+        scene.store.on_claim(move |session, claim| {
+            if failed.swap(true, Ordering::SeqCst) {
+                return session.claim(claim);
+            }
+            let fault = StoreError::transient(Down);
+            Err(if lost { fault.with_session_lost() } else { fault })
+        });
+        let group = scene.spawn(name, Duration::from_secs(5), |_, _, _| Ok(()));
+        let id = scene.world.enqueue(task("after the fault"));
+        assert_eq!(scene.world.ended(id).state, JobState::Succeeded, "{name}");
+        assert_eq!(scene.store.calls(StoreCall::OpenSession), sessions, "{name}");
+        assert_eq!(scene.store.calls(StoreCall::HeldBy) > 0, lost, "{name}");
+        assert_eq!(group.shutdown().halts, []);
+    }
+}
+
+#[test]
+fn a_refusal_trips_the_fence_unless_an_earlier_answer_was_lost() {
+    // A pump with room reports alone; one without asks for its next job by the same call.
+    for (name, workers, lost) in [
+        ("refused after a fault", 20, false),
+        ("refused after a loss", 20, true),
+        ("refused after a fault of an exchange", 1, false),
+        ("refused after a loss of an exchange", 1, true),
+    ] {
+        let scene = Scene::new();
+        let tries = AtomicUsize::new(0);
+        scene.store.on_report(move |session, rows| match tries.fetch_add(1, Ordering::SeqCst) {
+            0 if lost => Err(StoreError::transient(Down).with_session_lost()),
+            0 => Err(StoreError::transient(Down)),
+            1 => {
+                let refused = vec![RowReport::Stale(StaleReason::Unknown); rows.len()];
+                Ok(Reported::new(refused, session.now()?))
+            }
+            _ => session.report(rows),
+        });
+        let jobs = [task("refused"), task("beside it")];
+        let jobs = if workers == 1 { &jobs[..] } else { &jobs[..1] };
+        scene.world.client.enqueue_many(jobs.iter().cloned()).expect("accepted");
+        let registry = Registry::new().handle(|_, _: Task| Ok(()));
+        let options = quick(name).workers(workers);
+        let group = scene.world.spawn_on(scene.store.clone(), registry, options);
+        eventually("it is told", || !log::lines(name, 1202).is_empty());
+        let after = scene.world.enqueue(task("after"));
+        assert_eq!(scene.world.ended(after).state, JobState::Succeeded);
+        assert_eq!(log::lines(name, 2003).len(), usize::from(!lost), "{name}");
+        if workers == 1 {
+            assert!(scene.store.calls(StoreCall::Exchange) > 0);
+            assert_eq!(scene.store.calls(StoreCall::HeldBy) > 0, lost, "{name}");
+        }
+        assert_eq!(group.shutdown().halts, []);
+    }
+}
+
+#[test]
 fn an_outcome_whose_answer_is_lost_is_applied_once() {
     let scene = Scene::new();
     scene.store.on_report({
-        let lost = std::sync::atomic::AtomicBool::new(false);
+        let lost = AtomicBool::new(false);
         move |session, rows| {
             let reported = session.report(rows)?;
-            let first = !lost.swap(true, std::sync::atomic::Ordering::SeqCst);
+            let first = !lost.swap(true, Ordering::SeqCst);
             if first { Err(StoreError::transient(Down).with_session_lost()) } else { Ok(reported) }
         }
     });

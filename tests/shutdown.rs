@@ -249,11 +249,14 @@ fn a_dropped_group_stops(world: &World) {
 }
 
 fn what_was_claimed_and_not_begun_goes_back_at_once(world: &World) {
-    let gate = Gate::new();
+    let (gate, short_ones) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&short_ones);
     let registry =
-        Registry::new().handle_with(&gate.clone().into(), |gate: &Gate, _, Task(how)| {
+        Registry::new().handle_with(&gate.clone().into(), move |gate: &Gate, _, Task(how)| {
             if how == "long" {
                 gate.pass("begun")
+            } else {
+                count.fetch_add(1, Ordering::SeqCst);
             }
             Ok(())
         });
@@ -282,6 +285,7 @@ fn what_was_claimed_and_not_begun_goes_back_at_once(world: &World) {
     assert_eq!(report.still_running, []);
     assert_eq!(facts(&world.job(jobs[0].id)), (JobState::Succeeded, 1, 0));
     assert!(report.handed_back <= 30);
+    assert_eq!(short_ones.load(Ordering::SeqCst), 64, "nor did it when its worker was free");
 }
 
 fn nothing_is_left_leased_whenever_a_stop_comes(world: &World) {

@@ -218,8 +218,8 @@ impl Entry {
 impl PumpEntry {
     fn degradations(&self) -> impl Iterator<Item = (DegradedCause, Option<String>)> {
         let marks = self.marks.iter().map(|(cause, fault_type)| (*cause, fault_type.clone()));
-        let hung = (self.halt.is_none() && !self.ended && self.pulse.is_hung())
-            .then_some((DegradedCause::Hung, None));
+        // A halted one has ended as well.
+        let hung = (!self.ended && self.pulse.is_hung()).then_some((DegradedCause::Hung, None));
         marks.chain(hung)
     }
 }

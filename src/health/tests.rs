@@ -1,5 +1,6 @@
 use super::*;
 use crate::invariant::InvariantTrigger;
+use crate::{JobId, Timestamp};
 
 fn group(health: &Arc<Health>, name: &str, pumps: u32) -> Vec<Pen> {
     health.register(name, pumps, Duration::from_secs(60)).expect("the name is free")
@@ -49,6 +50,9 @@ fn a_halt_replaces_the_marks_of_its_pump_and_is_not_taken_back() {
     let pens = group(&health, "mail", 1);
     pens[0].degraded(DegradedCause::StoreFault, None);
     pens[0].halted(halt());
+    assert!(health.degraded_groups().is_empty());
+    pens[0].halted(HaltState::new("another::Type", None, "later", None));
+    assert_eq!(health.halted_groups()["mail"], halt(), "the first of two is the cause");
     pens[0].recovered(DegradedCause::StoreFault);
     pens[0].degraded(DegradedCause::StoreFault, None);
     pens[0].ended();
@@ -138,4 +142,85 @@ fn the_text_shows_no_message_and_no_healthy_group() {
     let limping = "group 'limps' (store fault: io::Error)";
     let halted = "group 'partly' (1 of 2 pumps halted: the::Type)";
     assert_eq!(shown, format!("Degraded: {limping}, {halted}"));
+}
+
+#[test]
+fn where_no_group_is_known_all_is_well() {
+    let health = Arc::new(Health::new());
+    assert_eq!(health.check().status, HealthStatus::Healthy);
+    assert!(health.is_healthy());
+    group(&health, "none", 0);
+    assert!(health.is_healthy(), "no pump of it has halted");
+}
+
+#[test]
+fn a_name_is_alive_as_long_as_one_of_its_pumps_is() {
+    let health = Arc::new(Health::new());
+    let pens = group(&health, "mail", 2);
+    pens[0].halted(halt());
+    assert!(health.register("mail", 2, Duration::ZERO).is_none());
+    pens[1].ended();
+    assert!(health.register("mail", 2, Duration::ZERO).is_some());
+}
+
+#[test]
+fn pumps_are_counted_together_where_cause_and_fault_are_the_same() {
+    let health = Arc::new(Health::new());
+    let pens = group(&health, "mail", 3);
+    pens[0].degraded(DegradedCause::StoreFault, Some("io::Error"));
+    pens[1].degraded(DegradedCause::StoreFault, Some("io::Error"));
+    pens[2].degraded(DegradedCause::StoreFault, None);
+    pens[2].degraded(DegradedCause::ClockJumped, None);
+    let shown = health.degraded_groups()["mail"].clone();
+    let shown: Vec<_> = shown.iter().map(|d| (d.cause, d.fault_type.as_deref(), d.pumps)).collect();
+    let expected = [
+        (DegradedCause::StoreFault, Some("io::Error"), 2),
+        (DegradedCause::StoreFault, None, 1),
+        (DegradedCause::ClockJumped, None, 1),
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn a_pump_that_halted_or_ended_does_not_hang() {
+    let health = Arc::new(Health::new());
+    let pens = health.register("mail", 3, Duration::ZERO).expect("the name is free");
+    // Their calls never come back; the third one's shows that the time has passed.
+    pens.iter().for_each(|pen| pen.pulse.call_began());
+    pens[0].halted(halt());
+    pens[1].ended();
+    while health.degraded_groups().is_empty() {
+        std::thread::yield_now();
+    }
+    let shown = &health.degraded_groups()["mail"];
+    assert_eq!((shown.len(), shown[0].cause, shown[0].pumps), (1, DegradedCause::Hung, 1));
+}
+
+#[test]
+fn a_pump_that_ended_takes_its_marks_along_and_leaves_the_others() {
+    let health = Arc::new(Health::new());
+    let pens = group(&health, "mail", 2);
+    pens[0].degraded(DegradedCause::StoreFault, None);
+    pens[0].ended();
+    assert!(health.degraded_groups().is_empty());
+    assert_eq!(health.check().groups.len(), 1, "its sibling still runs");
+}
+
+#[test]
+fn a_call_that_has_not_lasted_long_is_not_hung() {
+    let health = Arc::new(Health::new());
+    let pens = group(&health, "mail", 1);
+    pens[0].pulse.call_began();
+    assert!(health.degraded_groups().is_empty());
+}
+
+#[test]
+fn stuck_handlers_are_shown_as_they_are_now() {
+    let health = Arc::new(Health::new());
+    let pens = group(&health, "mail", 1);
+    let stuck = StuckHandler { job: JobId::new(), attempt: 1, since: Timestamp::EPOCH };
+    pens[0].stuck(std::iter::once(stuck.clone()));
+    assert_eq!(health.check().groups[0].stuck, [stuck]);
+    pens[0].stuck(std::iter::empty());
+    assert_eq!(health.check().groups[0].stuck, []);
 }

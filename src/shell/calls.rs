@@ -264,3 +264,43 @@ const REOPEN_FIRST: Duration = Duration::from_millis(100);
 const REOPEN_MAX: Duration = Duration::from_secs(15);
 const SAID_EVERY: Duration = Duration::from_secs(60);
 const JUMP_SHOWN: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::Health;
+    use crate::{MemoryStore, WorkerId};
+
+    fn line(group: &str) -> (Arc<Health>, Pen, Line) {
+        let health = Arc::new(Health::new());
+        // A call that has not come back is shown at once.
+        let mut pens = health.register(group, 1, Duration::ZERO).expect("the name is free");
+        (health, pens.remove(0), Line::new(group.into(), Arc::new(MemoryStore::new()), 1))
+    }
+
+    #[test]
+    fn only_a_cycle_that_did_store_work_clears_the_mark_of_a_fault() {
+        let (health, pen, mut line) = line("clean cycles");
+        let fail = |_: &mut dyn Session| Err::<Held, _>(StoreError::transient(std::fmt::Error));
+        assert!(matches!(line.call(&pen, fail), Ok(Called::Failed { in_doubt: false })));
+        line.end_cycle(&pen);
+        line.end_cycle(&pen);
+        assert_eq!(health.degraded_groups().len(), 1, "nothing was asked of the store since");
+        let held = line.call(&pen, |session| session.held_by(WorkerId::new()));
+        assert!(matches!(held, Ok(Called::Answered(_))));
+        line.end_cycle(&pen);
+        assert!(health.degraded_groups().is_empty());
+    }
+
+    #[test]
+    fn a_jump_of_the_clock_is_shown_for_a_while() {
+        let (health, pen, mut line) = line("jumps for a while");
+        line.jumped(&pen, Jump { by: JUMP_SHOWN, forward: true });
+        line.forgive_jump(&pen);
+        assert_eq!(health.degraded_groups().len(), 1);
+        line.jumped_at = Instant::now().checked_sub(JUMP_SHOWN * 2);
+        assert!(line.jumped_at.is_some(), "this machine has run for two minutes");
+        line.forgive_jump(&pen);
+        assert!(health.degraded_groups().is_empty());
+    }
+}

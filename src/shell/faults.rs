@@ -107,3 +107,14 @@ impl fmt::Display for Fault {
         write!(f, "{}: {}", self.type_name, self.message)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_error_that_carries_a_bare_trigger_keeps_its_name() {
+        let trigger = InvariantTrigger::GuaranteedRowAbsent;
+        assert_eq!(Fault::from(StoreError::new(trigger)).trigger(), Some(trigger));
+    }
+}

@@ -287,11 +287,29 @@ mod tests {
             printed,
             "the store failed: the store could not carry out the call: the store failed: row (secret)"
         );
-        let hidden =
-            StoreError::new(std::io::Error::other(StoreError::new(std::io::Error::other("row"))));
-        let hidden = hidden.with_message("terminated");
-        assert!(!format!("{hidden:?}").contains("row"));
+
+        #[derive(Debug, thiserror::Error)]
+        #[error("vague")]
+        struct Vague(#[source] std::io::Error);
+        let vague = || StoreError::new(Vague(std::io::Error::other("(secret)")));
+        assert_eq!(
+            format!("{:#}", anyhow::Error::from(vague())),
+            "the store failed: vague: (secret)"
+        );
+        let hidden = vague().with_message("terminated");
+        assert!(!format!("{hidden:?}").contains("secret"));
         assert_eq!(format!("{:#}", anyhow::Error::from(hidden)), "the store failed: terminated");
+    }
+
+    #[test]
+    fn a_violation_below_a_message_is_found_by_who_walks_the_chain() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("vague")]
+        struct Vague(#[source] InvariantViolation);
+        let violation = halt(InvariantTrigger::GuaranteedRowAbsent, "gone");
+        let error = StoreError::new(Vague(violation)).with_message("terminated");
+        let mut below = std::iter::successors(error.source(), |&error| error.source());
+        assert!(below.any(|error| error.is::<InvariantViolation>()));
     }
 
     #[test]

@@ -209,9 +209,9 @@ impl Driver {
         }
     }
 
-    /// Gives up leases whose expiry has passed without a renewal.
+    /// Gives up leases whose expiry has passed without a renewal, if they are not given up yet.
     fn lose_expired(&mut self, now: Timestamp) {
-        let expired = self.executions.iter().filter(|(_, e)| !e.abandoned && e.expiry <= now);
+        let expired = self.executions.iter().filter(|(_, e)| e.expiry <= now);
         let expired: Vec<_> = expired.map(|(id, _)| *id).collect();
         for id in expired {
             self.lose(id, Lost::Expired, now);

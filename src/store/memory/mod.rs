@@ -3,15 +3,18 @@
 //!
 //! Everything lies behind one lock. What the room keeps:
 //!
-//! - **Plan, then apply.** A change is computed whole from a state that is only read, and then written
-//!   with moves that cannot fail. A flag is up while it is written; a panic in between leaves it up,
-//!   and from then on every call is answered with [`Corrupt`].
-//! - **Every way in has an index**: by id, waiting by (due, id) per queue, wire name and
-//!   version, leased by expiry per queue, held per worker. No operation scans jobs that are not part
-//!   of its answer.
+//! - **Plan, then apply.** A change is computed whole from a state that is only read (cascades, gates,
+//!   audit records and all), and then written with moves that cannot fail. A flag is up while it is
+//!   written; a panic in between leaves it up, and from then on every call is answered with [`Corrupt`].
+//! - **The hot path and upkeep have an index each way in**: by id, waiting by (due, id) per queue, wire
+//!   name and version, leased by expiry per queue, held per worker, ended by end per state. Finding goes
+//!   along the ids, but for Dead-Lettered and Quarantined jobs, which have an index of their own.
+//! - **What nobody uses costs nothing**: jobs without parents meet an empty map of gates, queues that were
+//!   never set an empty map of settings, and without a history policy no transition is made.
 //! - **Deterministic.** Ordered maps only; the same calls at the same times give the same answers.
 //! - **Nothing of the host's runs under the lock**: no log line, no metric, no `Drop` of a user's
-//!   value. A violated invariant leaves the lock as plain data and is counted after it.
+//!   value. A violated invariant leaves the lock as plain data and is counted after it; who waits for
+//!   released jobs is woken after it.
 
 mod audit;
 mod claim;

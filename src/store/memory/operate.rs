@@ -29,7 +29,8 @@ fn cancel(
 ) -> Result<CancelAnswer, Trouble> {
     let (next, answer) = match life.state {
         JobState::Scheduled | JobState::AwaitingParent => {
-            (cancelled(life, draft.moment), CancelAnswer::Cancelled)
+            let next = Life { cancel_requested: true, ..cancelled(life, draft.moment) };
+            (next, CancelAnswer::Cancelled)
         }
         JobState::Leased if life.cancel_requested => return Ok(CancelAnswer::Requested),
         JobState::Leased => (Life { cancel_requested: true, ..life }, CancelAnswer::Requested),

@@ -25,7 +25,7 @@ const TRIES: u32 = 10;
 const MIGRATION_KEY: &str = "hashtextextended('backwave migration ' || $1, 0)";
 
 /// Each with its number; the texts of one are applied in one transaction, in order.
-const MIGRATIONS: [(i32, &[&str]); 2] = [
+pub(super) const MIGRATIONS: [(i32, &[&str]); 2] = [
     (
         1,
         &[
@@ -58,14 +58,13 @@ const MIGRATIONS: [(i32, &[&str]); 2] = [
 
 /// Everything that an administrator must run to make the schema by hand.
 pub(super) fn ddl(schema: &Schema) -> String {
-    let mut text = format!("CREATE SCHEMA IF NOT EXISTS {};\n\n", schema.quoted());
-    for (_, parts) in MIGRATIONS {
-        for part in parts {
-            text.push_str(&schema.fill(part));
-            text.push('\n');
-        }
-    }
-    text
+    format!("CREATE SCHEMA IF NOT EXISTS {};\n\n{}", schema.quoted(), ddl_after(schema, 0, VERSION))
+}
+
+/// The migrations after version `from` up to `to`.
+pub(super) fn ddl_after(schema: &Schema, from: i32, to: i32) -> String {
+    let due = MIGRATIONS.iter().filter(|(version, _)| *version > from && *version <= to);
+    due.flat_map(|(_, parts)| *parts).map(|part| schema.fill(part) + "\n").collect()
 }
 
 /// Refuses a server that cannot be trusted with jobs.
@@ -132,7 +131,7 @@ pub(super) fn migrate(
     }
 }
 
-enum Failure {
+pub(super) enum Failure {
     Sql(::postgres::Error),
     Refused(StoreError),
 }
@@ -166,7 +165,7 @@ fn try_migrate(client: &mut Client, schema: &Schema) -> Result<Option<(i32, i32)
 }
 
 /// Looks whether this session holds the migration's lock: taking it answers nothing.
-fn check_lock(tx: &mut Transaction<'_>, schema: &Schema) -> Result<(), Failure> {
+pub(super) fn check_lock(tx: &mut Transaction<'_>, schema: &Schema) -> Result<(), Failure> {
     let text = format!(
         "SELECT EXISTS (SELECT 1 FROM pg_locks AS l CROSS JOIN (SELECT {MIGRATION_KEY}) AS k (key) \
          WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.granted \
@@ -235,13 +234,20 @@ fn missing_privilege(
         .and_then(|row| row.try_get::<_, String>(0))
         .unwrap_or_else(|_| "the role".to_owned());
     let (role, name) = (quote(&role), schema.quoted());
+    let grant = format!(
+        "GRANT USAGE ON SCHEMA {name} TO {role}; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {role};"
+    );
     let statement = match exists(client, schema) {
         Ok((false, _)) => format!("CREATE SCHEMA {name} AUTHORIZATION {role};"),
         Ok((true, false)) => format!("GRANT USAGE, CREATE ON SCHEMA {name} TO {role};"),
-        _ => format!(
-            "GRANT USAGE ON SCHEMA {name} TO {role}; \
-             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {role};"
-        ),
+        _ => match applied(client, schema) {
+            // It belongs to somebody else, who must bring it up to date.
+            Ok(Some(from)) if from < VERSION => {
+                format!("BEGIN;\n{}{grant}\nCOMMIT;", ddl_after(schema, from, VERSION))
+            }
+            _ => grant,
+        },
     };
     let message = error.as_db_error().map_or_else(String::new, |db| db.message().to_owned());
     StoreError::new(PostgresOpenError::Privilege { message, statement }).with_code("42501")

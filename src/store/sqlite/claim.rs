@@ -436,3 +436,27 @@ pub(super) const LEASE: &str = "UPDATE main.backwave_jobs \
             SET state = 2, owner = ?2, expiry = ?3, attempt = attempt + 1 \
           WHERE seq IN (SELECT value FROM json_each(?1)) AND +state = 0 \
          RETURNING seq, attempt, state, owner, expiry";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_is_not_waiting_is_no_candidate_whatever_index_it_came_from() {
+        let conn = Connection::open_in_memory().expect("a connection");
+        for state in JobState::ALL {
+            let text = format!(
+                "SELECT 'job', 1, 0, zeroblob(16), 1, {}, 0, x'', 0, NULL, NULL, NULL",
+                state.code()
+            );
+            let mut statement = conn.prepare(&text).expect("it is SQL");
+            let mut rows = statement.query([]).expect("no fault");
+            let row = rows.next().expect("no fault").expect("a row");
+            let found = decode(row, Timestamp::EPOCH, "default").err();
+            let trigger = found.and_then(|error| error.counted().trigger());
+            let expected =
+                (state != JobState::Scheduled).then_some(InvariantTrigger::ClaimedRowNotEligible);
+            assert_eq!(trigger, expected, "{state}");
+        }
+    }
+}

@@ -124,3 +124,18 @@ pub(super) const READ: &str = "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL S
                 j.cancel_requested, j.settled_by, j.settled_attempt, j.receipt_pump, j.receipt_sequence, \
                 j.queue \
            FROM place CROSS JOIN main.backwave_jobs AS j ON j.id = substr(?1, place.i * 16 + 1, 16)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_may_touch_neither_more_nor_fewer_rows_than_were_locked() {
+        assert!(expect_touched("a write", 2, 2).is_ok());
+        for touched in [1, 3] {
+            let error =
+                expect_touched("a write", touched, 2).expect_err("another number").counted();
+            assert_eq!(error.trigger(), Some(InvariantTrigger::UnexpectedAffectedRowCount));
+        }
+    }
+}

@@ -86,7 +86,7 @@ pub(super) fn audit(conn: &Connection, filter: &AuditFilter) -> Result<AuditPage
     Ok(page)
 }
 
-fn audit_query(filter: &AuditFilter) -> (String, Vec<Value>) {
+pub(super) fn audit_query(filter: &AuditFilter) -> (String, Vec<Value>) {
     let conditions = [
         ("job =", filter.job.map(|job| Value::Blob(job.to_bytes().to_vec()))),
         ("queue =", filter.queue.clone().map(Value::Text)),

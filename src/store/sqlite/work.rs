@@ -10,7 +10,7 @@ use crate::kernel::text;
 use crate::store::{AuditAction, HistoryPolicy, StoreError, TransitionBy};
 use crate::{JobId, Timestamp, WorkerId};
 use rusqlite::{Connection, params};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The longest name of an operator that is kept, in bytes.
@@ -104,13 +104,13 @@ impl<'a> Work<'a> {
     }
 }
 
-/// By how much the counts of ended jobs change.
+/// By how much the counts of ended jobs change: of each state by its code, by queue.
 #[derive(Default)]
-struct EndedCounts(HashMap<JobState, BTreeMap<String, i64>>);
+struct EndedCounts([BTreeMap<String, i64>; JobState::ALL.len()]);
 
 impl EndedCounts {
     fn add(&mut self, queue: &str, state: JobState, by: i64) {
-        let counts = self.0.entry(state).or_default();
+        let Some(counts) = self.0.get_mut(state as usize) else { return };
         match counts.get_mut(queue) {
             Some(count) => *count += by,
             None => {
@@ -120,11 +120,12 @@ impl EndedCounts {
     }
 
     fn write(&self, conn: &Connection) -> Result<(), StoreError> {
-        let entries: Vec<serde_json::Value> = self
-            .0
-            .iter()
+        let entries: Vec<serde_json::Value> = JobState::ALL
+            .into_iter()
+            .zip(&self.0)
             .flat_map(|(state, counts)| {
-                counts.iter().map(|(queue, by)| serde_json::json!([queue, state.code(), by]))
+                let code = state.code();
+                counts.iter().map(move |(queue, by)| serde_json::json!([queue, code, by]))
             })
             .collect();
         if entries.is_empty() {

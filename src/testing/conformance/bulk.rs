@@ -38,6 +38,25 @@ pub(super) fn a_bulk_cancel_reaches_what_lives_and_nothing_else(fixture: &Fixtur
     assert_eq!(ended.map(|id| desk.job(id)), before);
 }
 
+pub(super) fn a_job_cancelled_in_bulk_is_as_one_cancelled_singly(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    let jobs = [row(), row(), row(), row()];
+    desk.accept(&jobs);
+    desk.cancel(jobs[0].id);
+    let awaiting = [desk.child(&[jobs[2].id]), desk.child(&[jobs[2].id])];
+    let below = desk.child(&[awaiting[1]]);
+    desk.cancel(awaiting[0]);
+    desk.bulk(BulkChange::Cancel, &all().state(JobState::AwaitingParent), None, 1);
+    desk.bulk(BulkChange::Cancel, &all().state(JobState::Scheduled), None, 1);
+    for id in [jobs[0].id, jobs[1].id, awaiting[0], awaiting[1]] {
+        let stored = desk.job(id);
+        assert_eq!((stored.state, stored.cancel_requested), (JobState::Cancelled, true));
+    }
+    let stored = desk.job(below);
+    assert_eq!((stored.state, stored.cancel_requested), (JobState::Cancelled, false));
+    assert_eq!(desk.state(jobs[2].id), JobState::Scheduled);
+}
+
 pub(super) fn a_bulk_requeue_reaches_what_failed_and_nothing_else(fixture: &Fixture) {
     let mut desk = Desk::open(fixture);
     let [waiting, awaiting, leased, done, cancelled, dead, strange] = one_of_each(&mut desk);

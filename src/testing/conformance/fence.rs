@@ -133,6 +133,28 @@ pub(super) fn a_receipt_outlives_a_requeue(fixture: &Fixture) {
     assert_eq!(desk.settle(&row), RowReport::AlreadyApplied(JobState::Scheduled));
 }
 
+pub(super) fn how_an_earlier_attempt_ended_explains_nothing(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    let job = desk.hold(WorkerId::new());
+    desk.wait(LEASE);
+    desk.settle(&reap(&job, retry(Duration::ZERO)));
+    let again = desk.take_one(WorkerId::new());
+    let other = OutcomeRow { owner: WorkerId::new(), ..outcome(&again, Outcome::Succeeded) };
+    assert_eq!(desk.settle(&other), stale(StaleReason::Unknown));
+    assert_eq!(desk.state(job.id), JobState::Leased);
+}
+
+pub(super) fn a_receipt_is_forgotten_when_a_later_attempt_is_given_back(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    let worker = WorkerId::new();
+    let job = desk.hold(worker);
+    let row = outcome(&job, retry(Duration::ZERO));
+    desk.settle(&row);
+    let again = desk.take_one(worker);
+    desk.hand_back(worker, &[lease_of(&again)]);
+    assert_eq!(desk.settle(&row), stale(StaleReason::Reaped));
+}
+
 pub(super) fn stale_rows_do_not_keep_the_others_of_their_batch(fixture: &Fixture) {
     let mut desk = Desk::open(fixture);
     desk.accept(&rows(5));

@@ -51,6 +51,17 @@ pub(super) fn only_the_holder_of_that_attempt_renews(fixture: &Fixture) {
     assert_eq!(desk.job(job.id).expiry, Some(job.expiry));
 }
 
+pub(super) fn an_earlier_attempt_renews_nothing(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    let worker = WorkerId::new();
+    let job = desk.hold(worker);
+    desk.hand_back(worker, &[lease_of(&job)]);
+    let again = desk.take_one(worker);
+    desk.wait(SECOND);
+    assert_eq!(desk.renew(worker, &[lease_of(&job)]), [Renewed::Lost]);
+    assert_eq!(desk.job(job.id).expiry, Some(again.expiry));
+}
+
 pub(super) fn what_has_ended_or_was_given_back_is_lost(fixture: &Fixture) {
     let mut desk = Desk::open(fixture);
     let worker = WorkerId::new();

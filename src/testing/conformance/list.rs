@@ -109,6 +109,8 @@ clauses! { $
         under_a_cancel_request_any_other_end_stays_what_it_is,
     ]
     fence: [
+        how_an_earlier_attempt_ended_explains_nothing,
+        a_receipt_is_forgotten_when_a_later_attempt_is_given_back,
         a_lease_is_live_to_the_last_microsecond,
         a_lease_is_dead_at_its_expiry_instant,
         only_its_owner_ends_an_attempt,
@@ -135,6 +137,7 @@ clauses! { $
         five_hundred_are_reported_and_claimed_by_one_call,
     ]
     lease: [
+        an_earlier_attempt_renews_nothing,
         a_renewal_counts_from_the_store_time,
         a_renewed_lease_outlives_its_first_expiry,
         a_lease_cannot_be_renewed_at_its_expiry_instant,
@@ -373,6 +376,7 @@ clauses! { $
     ]
     bulk: [
         a_bulk_cancel_reaches_what_lives_and_nothing_else,
+        a_job_cancelled_in_bulk_is_as_one_cancelled_singly,
         a_bulk_requeue_reaches_what_failed_and_nothing_else,
         a_bulk_requeue_forgets_cancel_requests,
         a_cancel_request_that_stands_is_passed_over,

@@ -14,6 +14,7 @@ pub(super) fn a_waiting_job_is_cancelled_at_once(fixture: &Fixture) {
         let stored = desk.job(id);
         assert_eq!((stored.state, stored.finished_at), (JobState::Cancelled, Some(desk.now())));
         assert_eq!((stored.attempt, stored.failures), (0, 0));
+        assert!(stored.cancel_requested, "an operator has asked for it");
     }
     desk.wait(SECOND * 120);
     assert!(desk.take(WorkerId::new(), 9).is_empty());

@@ -158,12 +158,46 @@ fn an_older_attempt_is_not_taken_for_the_one_that_runs() {
 
 #[test]
 fn a_hand_back_answered_with_another_number_of_rows_halts() {
+    for count in [0, 2] {
+        let (mut scene, _) = in_doubt(3);
+        scene.tick_poll();
+        scene.expect_find_held();
+        scene.tell(Event::HeldFound(vec![stray()]));
+        scene.claim(0);
+        scene.expect_hand_back();
+        let trigger = InvariantTrigger::HeartbeatBatchCountMismatch;
+        scene.tell_halting(Event::HandedBack(vec![true; count]), trigger);
+    }
+}
+
+#[test]
+fn the_question_is_not_put_while_it_waits_for_its_answer() {
     let (mut scene, _) = in_doubt(3);
     scene.tick_poll();
     scene.expect_find_held();
-    scene.tell(Event::HeldFound(vec![stray()]));
+    scene.heartbeat();
+    scene.expect_renew();
+    scene.nothing();
+}
+
+#[test]
+fn a_doubt_is_not_shortened_by_a_later_one_of_a_clock_that_stepped_back() {
+    let mut scene = Scene::new(2);
+    let until = scene.now + DOUBT;
+    for step_back in [Duration::ZERO, DOUBT] {
+        scene.expect_claim();
+        scene.now = scene.now.saturating_sub(step_back);
+        scene.tell(Event::ClaimFailed { in_doubt: true });
+        scene.tick_poll();
+        scene.expect_find_held();
+        scene.tell(Event::HeldFound(Vec::new()));
+    }
     scene.claim(0);
-    scene.expect_hand_back();
-    let trigger = InvariantTrigger::HeartbeatBatchCountMismatch;
-    scene.tell_halting(Event::HandedBack(Vec::new()), trigger);
+    scene.now = until.saturating_sub(secs(1));
+    for _ in 0..2 {
+        scene.heartbeat();
+        scene.expect_find_held();
+        scene.tell(Event::HeldFound(Vec::new()));
+        scene.nothing();
+    }
 }

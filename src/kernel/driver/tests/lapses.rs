@@ -134,6 +134,9 @@ fn the_own_result_beats_the_own_lapse() {
     let rows = scene.expect_report();
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].mode, rows[0].outcome), (Mode::Holder, Outcome::Succeeded));
+    scene.written(&rows);
+    scene.claim(0);
+    scene.nothing();
 }
 
 #[test]
@@ -150,6 +153,9 @@ fn the_own_result_beats_the_own_lapse_while_it_is_under_way() {
     scene.tick_poll();
     let rows = scene.expect_report();
     assert_eq!((rows.len(), rows[0].mode), (1, Mode::Holder));
+    scene.written(&rows);
+    scene.claim(0);
+    scene.nothing();
 }
 
 #[test]

@@ -225,6 +225,19 @@ fn an_outcome_refused_for_a_reason_in_the_record_degrades_nothing() {
 }
 
 #[test]
+fn an_outcome_whose_first_report_failed_without_a_doubt_degrades() {
+    let (mut scene, runs) = Scene::running(1, 1);
+    scene.finish_ok(&runs[0]);
+    let (rows, _) = scene.expect_exchange();
+    scene.report_failed(rows, false);
+    scene.tell(Event::ClaimFailed { in_doubt: false });
+    scene.tick_poll();
+    let rows = scene.expect_report();
+    scene.stale(rows, StaleReason::Unknown);
+    assert_eq!(scene.degraded(), [InvariantTrigger::OutcomeFenceRejected]);
+}
+
+#[test]
 fn an_outcome_in_doubt_never_degrades() {
     let (mut scene, runs) = Scene::running(1, 1);
     scene.finish_ok(&runs[0]);

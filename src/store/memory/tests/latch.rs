@@ -1,64 +1,35 @@
 //! What the latch does to a state that contradicts itself, and where one call stops.
 
-use super::{NOW, add, assert_corrupt, store};
+use super::{
+    NOW, add, assert_corrupt, assert_halts, change, child_of, claim, enqueue, open, state, store,
+};
 use crate::invariant::InvariantTrigger;
 use crate::store::memory::MemoryStore;
-use crate::store::memory::state::State;
-use crate::store::{CancelAnswer, EnqueueAnswer, JobRow, Session, Store, StoreError, Wake};
+use crate::store::{
+    Accepts, AuditFilter, CancelAnswer, Claim, Due, JobRow, Outcome, OutcomeRow, ParentRule,
+    QueueQuota, Receipt, Store, Wake,
+};
 use crate::{JobId, JobState};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn open(store: &MemoryStore) -> Box<dyn Session> {
-    store.open_session().unwrap()
-}
-
-fn child_of(parents: &[JobId]) -> JobRow {
-    JobRow { parents: parents.to_vec(), ..JobRow::new(JobId::new(), "work") }
-}
-
-fn enqueue(store: &MemoryStore, rows: &[JobRow]) {
-    let answer = open(store).enqueue(rows).unwrap();
-    assert!(matches!(answer, EnqueueAnswer::Accepted { .. }), "{answer:?}");
-}
-
-fn state(store: &MemoryStore, job: JobId) -> JobState {
-    open(store).job(job).unwrap().unwrap().state
-}
-
-fn tamper(store: &MemoryStore, change: impl FnOnce(&mut State)) {
-    store
-        .inner
-        .state
-        .lock()
-        .change(|all| {
-            change(all);
-            Ok(())
-        })
-        .unwrap();
-}
-
-fn assert_halts<T: std::fmt::Debug>(answer: Result<T, StoreError>, trigger: InvariantTrigger) {
-    assert_eq!(answer.unwrap_err().trigger(), Some(trigger));
-}
-
 #[test]
 fn a_gate_that_names_no_job_is_found_before_anything_is_written() {
     let store = store();
     let parent = add(&store);
-    tamper(&store, |all| assert!(all.latches.close(parent, JobId::new())));
+    change(&store, |all| assert!(all.latches.close(parent, JobId::new())));
     let cancelled = open(&store).request_cancel("ada", parent);
     assert_halts(cancelled, InvariantTrigger::DanglingGatingEdge);
     assert_eq!(state(&store, parent), JobState::Scheduled);
-    assert_eq!(open(&store).audit(&Default::default()).unwrap(), []);
+    assert_eq!(open(&store).audit(&AuditFilter::default()).unwrap(), []);
 }
 
 #[test]
 fn a_gate_of_a_job_that_does_not_wait_for_parents_is_found_too() {
     let store = store();
     let (parent, other) = (add(&store), add(&store));
-    tamper(&store, |all| assert!(all.latches.close(parent, other)));
+    change(&store, |all| assert!(all.latches.close(parent, other)));
     let cancelled = open(&store).request_cancel("ada", parent);
     assert_halts(cancelled, InvariantTrigger::DanglingGatingEdge);
     assert_eq!(state(&store, other), JobState::Scheduled);
@@ -68,7 +39,7 @@ fn a_gate_of_a_job_that_does_not_wait_for_parents_is_found_too() {
 fn a_parent_that_is_known_by_its_id_only_is_missing_from_the_batch() {
     let store = store();
     let parent = add(&store);
-    tamper(&store, |all| drop(all.jobs.pop()));
+    change(&store, |all| drop(all.jobs.pop()));
     let enqueued = open(&store).enqueue(&[child_of(&[parent])]);
     assert_halts(enqueued, InvariantTrigger::ParentJobMissingFromBatch);
 }
@@ -76,7 +47,7 @@ fn a_parent_that_is_known_by_its_id_only_is_missing_from_the_batch() {
 #[test]
 fn a_note_of_a_parent_that_is_not_there_is_noticed() {
     let store = store();
-    tamper(&store, |all| all.latches.note(JobId::new()));
+    change(&store, |all| all.latches.note(JobId::new()));
     let worked_off = open(&store).work_off_latches(10);
     assert_halts(worked_off, InvariantTrigger::ParentJobMissingFromBatch);
 }
@@ -86,7 +57,7 @@ fn a_gate_that_is_closed_twice_is_noticed() {
     let store = store();
     let parent = add(&store);
     let row = child_of(&[parent]);
-    tamper(&store, |all| assert!(all.latches.close(parent, row.id)));
+    change(&store, |all| assert!(all.latches.close(parent, row.id)));
     assert_halts(open(&store).enqueue(&[row]), InvariantTrigger::UnexpectedAffectedRowCount);
     assert_corrupt(&store);
 }
@@ -140,12 +111,32 @@ impl Wake for Looking {
 }
 
 #[test]
+fn a_released_job_that_the_same_exchange_takes_wakes_nobody() {
+    let store = store();
+    let parent = add(&store);
+    let child = child_of(&[parent]);
+    enqueue(&store, std::slice::from_ref(&child));
+    let held = claim(&store).unwrap().jobs.remove(0);
+    let owner = held.owner.unwrap();
+    let looking = Arc::new(Looking { store: store.clone(), heard: Mutex::default() });
+    let _subscription = store.hub().subscribe(looking.clone());
+    let receipt = Receipt { pump: owner, sequence: 1 };
+    let row = OutcomeRow::new(parent, held.attempt, owner, receipt, Outcome::Succeeded);
+    let plan = [QueueQuota { queue: "default".to_owned(), quota: 1 }];
+    let accepts = [Accepts { wire_name: "work".to_owned(), version_max: 1 }];
+    let next = Claim::new(owner, 1, &plan, &accepts, Duration::from_secs(30));
+    let exchanged = open(&store).exchange(&[row], &next).unwrap();
+    assert_eq!(exchanged.claimed.jobs[0].id, child.id);
+    assert_eq!(*looking.heard.lock(), []);
+}
+
+#[test]
 fn who_hears_of_a_released_job_may_look_into_the_store() {
     let store = store();
     let parent = add(&store);
     let mut row = child_of(&[parent]);
-    row.parent_rule = crate::store::ParentRule::OnAnyTerminal;
-    row.due = crate::store::Due::At(NOW + Duration::from_secs(5));
+    row.parent_rule = ParentRule::OnAnyTerminal;
+    row.due = Due::At(NOW + Duration::from_secs(5));
     row.queue = "late".to_owned();
     enqueue(&store, &[row]);
     let looking = Arc::new(Looking { store: store.clone(), heard: Mutex::default() });

@@ -1,20 +1,22 @@
 //! What only this room can be made to do: meet a state that contradicts itself.
 
 use super::enqueue::Birth;
-use super::state::{Change, Life, Trouble};
+use super::state::{Change, Life, State, Trouble};
 use super::{Corrupt, MemoryStore};
 use crate::invariant::InvariantTrigger;
 use crate::store::{
-    Accepts, Bounds, Claim, Claimed, EnqueueAnswer, FaultClass, JobRow, QueueQuota,
-};
-use crate::store::{
-    LeaseRef, Outcome, OutcomeRow, Receipt, Rejection, Store, StoreError, TransitionBy, classify,
+    Accepts, Bounds, Claim, Claimed, EnqueueAnswer, FaultClass, JobRow, LeaseRef, Outcome,
+    OutcomeRow, QueueQuota, Receipt, Rejection, Session, Store, StoreError, TransitionBy, classify,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 mod latch;
+mod operations;
+mod random;
+mod upkeep;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -40,18 +42,38 @@ fn born() -> Birth {
     Birth { life: Life::born(NOW), parents: Vec::new(), gates: Vec::new() }
 }
 
+fn open(store: &MemoryStore) -> Box<dyn Session> {
+    store.open_session().unwrap()
+}
+
+fn child_of(parents: &[JobId]) -> JobRow {
+    JobRow { parents: parents.to_vec(), ..JobRow::new(JobId::new(), "work") }
+}
+
+fn enqueue(store: &MemoryStore, rows: &[JobRow]) {
+    let answer = open(store).enqueue(rows).unwrap();
+    assert!(matches!(answer, EnqueueAnswer::Accepted { .. }), "{answer:?}");
+}
+
+fn state(store: &MemoryStore, job: JobId) -> JobState {
+    open(store).job(job).unwrap().unwrap().state
+}
+
+/// Changes what is stored behind the store's back.
+fn change<R>(store: &MemoryStore, change: impl FnOnce(&mut State) -> R) -> R {
+    store.inner.state.lock().change(|all| Ok(change(all))).unwrap()
+}
+
 /// Gives a job another state without telling the indexes.
 fn tamper(store: &MemoryStore, job: JobId, state: JobState) {
-    store
-        .inner
-        .state
-        .lock()
-        .change(|all| {
-            let slot = all.by_id[&job];
-            all.jobs[slot].as_mut().unwrap().life.state = state;
-            Ok(())
-        })
-        .unwrap();
+    change(store, |all| {
+        let slot = all.by_id[&job];
+        all.jobs[slot].as_mut().unwrap().life.state = state;
+    });
+}
+
+fn assert_halts<T: fmt::Debug>(answer: Result<T, StoreError>, trigger: InvariantTrigger) {
+    assert_eq!(answer.unwrap_err().trigger(), Some(trigger));
 }
 
 fn assert_corrupt(store: &MemoryStore) {

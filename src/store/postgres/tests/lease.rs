@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::JobState;
-use crate::store::{CancelAnswer, Renewed, RequeueAnswer};
+use crate::store::{CancelAnswer, Renewed, RequeueAnswer, SettledBy};
 
 #[test]
 fn a_renewal_prolongs_live_leases_only_and_tells_of_a_cancel_request() {
@@ -72,6 +72,19 @@ fn a_hand_back_needs_a_live_lease_and_keeps_the_place_in_the_queue() {
     assert_eq!(ids(&take(session.as_mut(), me, "q", 9)), [jobs[0].id]);
     place.set_clock(jobs[1].expiry);
     assert_eq!(session.hand_back(me, &[lease_of(&jobs[1])]).unwrap().rows, [false]);
+}
+
+#[test]
+fn a_hand_back_is_told_from_a_settlement_in_the_row() {
+    let place = Place::new();
+    let mut session = place.session();
+    add(session.as_mut(), &[row("q", -1)]);
+    let me = WorkerId::new();
+    let job = take(session.as_mut(), me, "q", 1).jobs.remove(0);
+    session.hand_back(me, &[lease_of(&job)]).unwrap();
+    let text = format!("SELECT settled_attempt, settled_by FROM \"{}\".jobs", place.schema);
+    let row = raw().query_one(&text, &[]).unwrap();
+    assert_eq!((row.get(0), row.get(1)), (1, SettledBy::HandBack.code()));
 }
 
 #[test]

@@ -2,13 +2,20 @@
 
 mod claim;
 mod codes;
+mod counts;
+mod dependent_races;
+mod dependents;
 mod enqueue;
 mod faults;
 mod lease;
 mod measure;
+mod migration;
 mod open;
+mod plans;
+mod queue_races;
 mod races;
 mod report;
+mod settings;
 
 use super::{PostgresBuilder, PostgresStore};
 use crate::store::{
@@ -138,4 +145,106 @@ fn record(session: &mut dyn Session, job: JobId) -> JobRecord {
 
 fn lease_of(job: &ClaimedJob) -> LeaseRef {
     LeaseRef { job: job.id, attempt: job.attempt }
+}
+
+/// Enqueues a job that depends on others.
+fn child_of(parents: &[JobId]) -> JobRow {
+    let mut row = row("q", -1);
+    row.parents = parents.to_vec();
+    row
+}
+
+/// Adds a job due now to the queue `q` and takes it.
+fn taken(session: &mut dyn Session, worker: WorkerId, id: JobId) -> ClaimedJob {
+    let mut row = row("q", -9);
+    row.id = id;
+    add(session, &[row]);
+    let job = take(session, worker, "q", 1).jobs.remove(0);
+    assert_eq!(job.id, id);
+    job
+}
+
+/// An id that stands at this place among those made so.
+fn id_at(place: u8) -> JobId {
+    let mut bytes = JobId::new().to_bytes();
+    bytes[0] = place;
+    JobId::from_bytes(bytes)
+}
+
+/// Lets `call` run until its backend waits for that of `holder`; does what is to happen meanwhile, which lets
+/// go of the lock; and answers what came of the call.
+fn while_blocked<T: Send>(
+    holder: i32,
+    call: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> T {
+    std::thread::scope(|scope| {
+        let (done, finished) = std::sync::mpsc::channel();
+        let waiter = scope.spawn(move || {
+            let answer = call();
+            done.send(()).expect("the test listens");
+            answer
+        });
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
+        let mut watcher = raw();
+        while watcher.query_one(waits, &[&holder]).expect("an answer").get::<_, i64>(0) == 0 {
+            assert!(finished.try_recv().is_err(), "it did not wait for the lock");
+            std::thread::yield_now();
+        }
+        meanwhile();
+        waiter.join().expect("the call ends")
+    })
+}
+
+/// The same for a call on a session of its own.
+fn while_it_waits<T: Send>(
+    place: &Place,
+    holder: i32,
+    call: impl FnOnce(&mut dyn Session) -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> T {
+    while_blocked(holder, || call(place.session().as_mut()), meanwhile)
+}
+
+fn backend_of(tx: &mut ::postgres::Transaction<'_>) -> i32 {
+    tx.query_one("SELECT pg_backend_pid()", &[]).expect("an answer").get(0)
+}
+
+/// Reports an end of a claimed job within a transaction of the test's own.
+fn report_in(tx: &mut ::postgres::Transaction<'_>, place: &Place, row: &OutcomeRow) -> Option<i16> {
+    let text = format!(
+        "SELECT verdicts[1] FROM \"{}\".report_v2(ARRAY[$1::uuid], ARRAY[$2::bigint], ARRAY[$3::uuid], \
+         ARRAY[$4::bool], ARRAY[$5::uuid], ARRAY[$6::bigint], ARRAY[$7::smallint], ARRAY[$8::bool], \
+         ARRAY[0::bigint], ARRAY[NULL::bytea], ARRAY[NULL::text], 0::smallint, $9::timestamptz)",
+        place.schema
+    );
+    let is_reap = row.mode == crate::store::Mode::Reap;
+    let now = Timestamp::from_micros(place.clock.load(Ordering::SeqCst));
+    let answer = tx.query_one(
+        &text,
+        &[
+            &row.job,
+            &i64::from(row.attempt),
+            &row.owner,
+            &is_reap,
+            &row.receipt.pump,
+            &row.receipt.sequence.cast_signed(),
+            &row.outcome.state(false).code(),
+            &row.outcome.is_failure(),
+            &now,
+        ],
+    );
+    answer.expect("a report").get(0)
+}
+
+/// How many jobs a claim within a transaction of the test's own takes from the queue `q`.
+fn claim_in(tx: &mut ::postgres::Transaction<'_>, place: &Place, total: i32) -> i64 {
+    let text = format!(
+        "SELECT count(c.id) FROM \"{}\".claim_v2(gen_random_uuid(), $1::integer, ARRAY['q'], ARRAY[$1], true, \
+         ARRAY['work'], ARRAY[1::bigint], 1000000, 60000000, ARRAY[NULL::timestamptz], ARRAY[NULL::uuid], \
+         0::smallint, $2::timestamptz) AS c",
+        place.schema
+    );
+    let now = Timestamp::from_micros(place.clock.load(Ordering::SeqCst));
+    tx.query_one(&text, &[&total, &now]).expect("a claim").get(0)
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::JobState;
 use crate::invariant::InvariantTrigger;
-use crate::store::{Body, Mode, StaleReason};
+use crate::store::{Body, Mode, Renewed, StaleReason};
 
 /// One claimed job in a fresh place.
 fn claimed() -> (Place, Box<dyn Session>, WorkerId, ClaimedJob) {
@@ -121,6 +121,27 @@ fn what_an_operator_ended_is_revoked() {
 }
 
 #[test]
+fn only_a_leased_job_is_held_whatever_else_its_row_says() {
+    let (place, mut session, me, job) = claimed();
+    let text = format!(
+        "ALTER TABLE \"{0}\".jobs DROP CONSTRAINT jobs_lease_complete; UPDATE \"{0}\".jobs SET state = 0",
+        place.schema
+    );
+    raw().batch_execute(&text).unwrap();
+    let unknown = RowReport::Stale(StaleReason::Unknown);
+    assert_eq!(report_one(session.as_mut(), &outcome(&job, me, Outcome::Succeeded)), unknown);
+    let lease = [lease_of(&job)];
+    assert_eq!(session.renew(me, &lease, LEASE).unwrap().rows, [Renewed::Lost]);
+    assert_eq!(session.hand_back(me, &lease).unwrap().rows, [false]);
+    assert_eq!(session.held_by(me).unwrap().leases, []);
+    place.set_clock(job.expiry);
+    assert_eq!(session.find_lapsed(&["q".to_owned()], 9).unwrap().jobs, []);
+    let mut reap = outcome(&job, me, Outcome::Retry { after: Duration::ZERO });
+    reap.mode = Mode::Reap;
+    assert_eq!(report_one(session.as_mut(), &reap), unknown);
+}
+
+#[test]
 fn a_standing_cancel_request_turns_what_would_run_again_into_cancelled() {
     let place = Place::new();
     let mut session = place.session();
@@ -222,6 +243,34 @@ fn a_stored_state_that_is_none_halts_and_leaves_everything_as_it_was() {
     assert_eq!(session.counts().unwrap_err().trigger(), unknown);
     assert_eq!(session.request_cancel("ada", jobs[0].id).unwrap_err().trigger(), unknown);
     assert_eq!(record(session.as_mut(), jobs[1].id).state, JobState::Leased);
+}
+
+#[test]
+fn the_numbers_next_to_the_known_ones_are_no_states_and_no_settlers() {
+    for (set, what) in [
+        ("state = 7, owner = NULL, expiry = NULL, finished_at = now()", "above the states"),
+        ("state = -1, owner = NULL, expiry = NULL", "below the states"),
+        ("settled_attempt = 1, settled_by = 5", "above the settlers"),
+        ("settled_attempt = 1, settled_by = 0", "below the settlers"),
+    ] {
+        let (place, mut session, me, job) = claimed();
+        // Beside it in the report: one whose record is complete and sound.
+        add(session.as_mut(), &[row("q", -1)]);
+        let first = take(session.as_mut(), me, "q", 1).jobs.remove(0);
+        let again = Outcome::Retry { after: Duration::ZERO };
+        report_one(session.as_mut(), &outcome(&first, me, again));
+        let sound = take(session.as_mut(), me, "q", 1).jobs.remove(0);
+        let text = format!(
+            "ALTER TABLE \"{0}\".jobs DROP CONSTRAINT jobs_state_known; \
+             UPDATE \"{0}\".jobs SET {set} WHERE id = '{1}'",
+            place.schema, job.id
+        );
+        raw().batch_execute(&text).unwrap();
+        let rows = [&job, &sound].map(|job| outcome(job, me, Outcome::Succeeded));
+        let error = session.report(&rows).expect_err(what);
+        assert_eq!(error.trigger(), Some(InvariantTrigger::UndefinedEnumValueStored), "{what}");
+        assert_eq!(record(session.as_mut(), sound.id).state, JobState::Leased, "{what}");
+    }
 }
 
 #[test]

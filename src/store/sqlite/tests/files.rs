@@ -1,7 +1,7 @@
 use super::*;
 use crate::store::sqlite::work::Work;
 use crate::store::sqlite::{SqliteFault, Synchronous};
-use crate::store::{FaultClass, HistoryPolicy, StoreError, classify};
+use crate::store::{FaultClass, StoreError, classify};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::RetryPolicy;
-use crate::store::{Due, LeaseRef, Renewed};
+use crate::store::{Due, LeaseRef, Renewed, SettledBy};
 
 fn refs(jobs: &[ClaimedJob]) -> Vec<LeaseRef> {
     jobs.iter().map(|job| LeaseRef { job: job.id, attempt: job.attempt }).collect()
@@ -41,6 +41,38 @@ fn a_lease_is_its_holders_only() {
     let renewal = bench.session.renew(other, &leases, LEASE).expect("no fault");
     assert_eq!(renewal.rows, [Renewed::Lost]);
     assert_eq!(bench.session.hand_back(other, &leases).expect("no fault").rows, [false]);
+}
+
+#[test]
+fn only_a_leased_job_is_held_whatever_else_its_row_says() {
+    let mut bench = Bench::new();
+    bench.enqueue(job());
+    let jobs = bench.claim(1);
+    let text = "PRAGMA ignore_check_constraints = ON; UPDATE backwave_jobs SET state = 0";
+    bench.host().execute_batch(text).expect("done by hand");
+    let (worker, leases) = (bench.worker, refs(&jobs));
+    let renewal = bench.session.renew(worker, &leases, LEASE).expect("no fault");
+    assert_eq!(renewal.rows, [Renewed::Lost]);
+    assert_eq!(bench.session.hand_back(worker, &leases).expect("no fault").rows, [false]);
+    assert_eq!(bench.session.held_by(worker).expect("no fault").leases, []);
+    bench.advance(LEASE);
+    let lapsed = bench.session.find_lapsed(&["default".to_owned()], 9).expect("no fault");
+    assert_eq!(lapsed.jobs, []);
+}
+
+#[test]
+fn a_hand_back_is_told_from_a_settlement_in_the_row() {
+    let mut bench = Bench::new();
+    bench.enqueue(job());
+    let leases = refs(&bench.claim(1));
+    bench.session.hand_back(bench.worker, &leases).expect("no fault");
+    let settled: (u32, i16) = bench
+        .host()
+        .query_row("SELECT settled_attempt, settled_by FROM backwave_jobs", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .expect("a row");
+    assert_eq!(settled, (1, SettledBy::HandBack.code()));
 }
 
 #[test]

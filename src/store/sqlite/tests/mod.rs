@@ -2,16 +2,18 @@
 //! a temporary folder, by a clock that the test moves.
 
 mod claiming;
+mod dependents;
 mod enqueueing;
 mod files;
 mod leases;
+mod migrating;
 mod plans;
 mod settling;
 
 use super::SqliteStore;
 use crate::store::{
-    Accepts, Claim, Claimed, ClaimedJob, EnqueueAnswer, JobRow, Outcome, OutcomeRow, QueueQuota,
-    Receipt, Session, Store, StoreClock,
+    Accepts, Claim, Claimed, ClaimedJob, EnqueueAnswer, HistoryPolicy, JobRow, Outcome, OutcomeRow,
+    QueueQuota, Receipt, Session, Store, StoreClock,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::path::PathBuf;
@@ -43,11 +45,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::with_history(HistoryPolicy::Off)
+    }
+
+    fn with_history(history: HistoryPolicy) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = Clock(Arc::new(AtomicI64::new(START)));
         let store = SqliteStore::builder(folder.path().join("jobs.db"))
             .busy_timeout(Duration::from_millis(200))
             .clock(clock.clone())
+            .history(history)
             .open()
             .expect("a store");
         let session = store.open_session().expect("a session");

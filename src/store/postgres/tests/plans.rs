@@ -1,0 +1,181 @@
+//! The plans that the functions run, told by the server itself while they run: indexes only, whatever the
+//! statistics say.
+
+use super::*;
+use crate::JobState;
+use crate::store::postgres::connect::Connector;
+use crate::store::postgres::session::PostgresSession;
+use crate::store::{
+    AuditFilter, BulkChange, HistoryPolicy, JobFilter, Jobs, Operations, Page, Purge, PurgeCursor,
+    QueueChange, Reads, Retention, Upkeep,
+};
+use std::sync::Mutex;
+
+/// A store whose sessions tell the plan of every statement.
+struct Told {
+    place: Place,
+    plans: Arc<Mutex<Vec<String>>>,
+}
+
+impl Told {
+    fn new() -> Self {
+        let place = Place::built(|builder| builder.history(HistoryPolicy::WithFailureDetail));
+        // Nobody corrects the statistics that a test has made.
+        let text = "ALTER TABLE {schema}.jobs SET (autovacuum_enabled = false); \
+            ALTER TABLE {schema}.gates SET (autovacuum_enabled = false); \
+            ALTER TABLE {schema}.lineage SET (autovacuum_enabled = false); \
+            ALTER TABLE {schema}.transitions SET (autovacuum_enabled = false)";
+        raw().batch_execute(&place.store.inner.schema.fill(text)).unwrap();
+        Self { place, plans: Arc::default() }
+    }
+
+    fn session(&self) -> PostgresSession {
+        let plans = Arc::clone(&self.plans);
+        let mut config = config();
+        config
+            .notice_callback(move |notice| plans.lock().unwrap().push(notice.message().to_owned()));
+        let clock = Arc::clone(&self.place.clock);
+        let store = PostgresStore::builder(config)
+            .schema(&self.place.schema)
+            .clock(move || Timestamp::from_micros(clock.load(Ordering::SeqCst)))
+            .history(HistoryPolicy::WithFailureDetail)
+            .open()
+            .unwrap();
+        assert!(matches!(store.inner.connector, Connector::Config { .. }));
+        let mut session = PostgresSession::open(Arc::clone(&store.inner)).unwrap();
+        session.run_raw(
+            "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; \
+             SET auto_explain.log_nested_statements = on; SET auto_explain.log_level = notice; \
+             SET client_min_messages = notice",
+        );
+        session
+    }
+
+    /// What has been run since the last call, after a look at each plan.
+    fn checked(&self, what: &str, filled: &str) -> String {
+        let plans = std::mem::take(&mut *self.plans.lock().unwrap());
+        assert!(!plans.is_empty(), "{what}: no plan was told");
+        for plan in &plans {
+            let lines: Vec<&str> = plan.lines().collect();
+            for (index, line) in lines.iter().enumerate() {
+                let Some(scan) = line.split("->  ").last().filter(|line| line.contains(" on "))
+                else {
+                    continue;
+                };
+                // The sums have no index, nor has the one row of the version.
+                let is_small =
+                    scan.contains(" on ended_deltas") || scan.contains(" on schema_version");
+                assert!(is_small || !scan.contains("Seq Scan"), "{what}, {filled}: {plan}");
+                let is_whole = scan.contains("jobs_pkey") || scan.contains("jobs_ended");
+                let bounded = lines.get(index + 1).is_some_and(|next| next.contains("Index Cond"));
+                let is_write = scan.contains("Update on") || scan.contains("Insert on");
+                assert!(is_write || !is_whole || bounded, "{what}, {filled}: {plan}");
+            }
+        }
+        plans.join("\n")
+    }
+}
+
+/// Jobs of which each state has many, or which have a state that the statistics know nothing of.
+const FILLINGS: [(&str, &str); 3] = [
+    ("known to be empty", ""),
+    ("known to be due, all of it", "UPDATE {schema}.jobs SET queue = 'q'; ANALYZE {schema}.jobs"),
+    (
+        "known to be dead, all of it",
+        "UPDATE {schema}.jobs SET state = 4, finished_at = due_at; ANALYZE {schema}.jobs; \
+         UPDATE {schema}.jobs SET state = 0, finished_at = NULL",
+    ),
+];
+
+#[test]
+fn hot_calls_and_maintenance_use_indexes_whatever_the_statistics_say() {
+    for (filled, lie) in FILLINGS {
+        let told = Told::new();
+        let mut session = told.session();
+        let schema = &told.place.store.inner.schema;
+        let mut client = raw();
+        client
+            .batch_execute(&schema.fill("ANALYZE {schema}.jobs; ANALYZE {schema}.gates"))
+            .unwrap();
+        let rows: Vec<_> = (0..8000).map(|i| row("q", i - 20_000)).collect();
+        add(&mut session, &rows);
+        client.batch_execute(&schema.fill(lie)).unwrap();
+        session.change_queue("ada", "q", QueueChange::Limit(Some(500))).unwrap();
+        told.checked("enqueue and change of a queue", filled);
+
+        let me = WorkerId::new();
+        let jobs = take(&mut session, me, "q", 100).jobs;
+        let plans = told.checked("claim", filled);
+        assert!(plans.contains("jobs_due") && plans.contains("jobs_leased_queue"), "{plans}");
+        add(&mut session, &[child_of(&[jobs[0].id]), child_of(&[jobs[0].id, jobs[1].id])]);
+        told.checked("enqueue of dependents", filled);
+        let ends: Vec<_> =
+            jobs.iter().skip(1).map(|job| outcome(job, me, Outcome::Succeeded)).collect();
+        session.report(&ends).unwrap();
+        session.report(&[outcome(&jobs[0], me, Outcome::DeadLettered)]).unwrap();
+        told.checked("report", filled);
+        let held = take(&mut session, me, "q", 9).jobs;
+        session.hand_back(me, &[lease_of(&held[0])]).unwrap();
+        session.renew(me, &[lease_of(&held[1])], LEASE).unwrap();
+        session.revoke("ada", me, 2).unwrap();
+        told.checked("leases", filled);
+        told.place.advance(LEASE * 3);
+        assert_eq!(session.find_lapsed(&["q".to_owned()], 5).unwrap().jobs.len(), 5);
+        let plans = told.checked("find_lapsed", filled);
+        assert!(plans.contains("jobs_leased"), "{plans}");
+        session.counts().unwrap();
+        told.checked("counts", filled);
+        let mut retention = Retention::default();
+        retention.succeeded = Some(Duration::ZERO);
+        retention.transitions_per_job = 1;
+        let purged = session.purge(&Purge::new(retention, 20)).unwrap();
+        assert_eq!((purged.jobs, purged.more), (19, true), "one of them is a parent");
+        session.purge(&Purge::new(retention, 20).starting_at(purged.cursor)).unwrap();
+        let plans = told.checked("purge", filled);
+        assert!(plans.contains("jobs_ended") && plans.contains("transitions_job"), "{plans}");
+        assert_ne!(purged.cursor, PurgeCursor::default());
+        session.work_off_latches(100).unwrap();
+        session.request_cancel("ada", rows[7000].id).unwrap();
+        session.requeue("ada", jobs[0].id).unwrap();
+        told.checked("operators", filled);
+        session.history(jobs[0].id).unwrap();
+        let plans = told.checked("history", filled);
+        assert!(
+            plans.contains("transitions_job") && !plans.contains("transitions_pkey"),
+            "{plans}"
+        );
+        session.audit(&AuditFilter::default()).unwrap();
+        session.parents(rows[0].id).unwrap();
+        session.ancestor(rows[0].id, rows[1].id).unwrap();
+        told.checked("reads", filled);
+    }
+}
+
+#[test]
+fn a_few_dead_letters_are_not_looked_for_among_all_that_ended() {
+    for (filled, lie) in FILLINGS {
+        let told = Told::new();
+        let mut session = told.session();
+        let schema = &told.place.store.inner.schema;
+        let rows: Vec<_> = (0..5000).map(|i| row("q", i - 20_000)).collect();
+        add(&mut session, &rows);
+        let mut client = raw();
+        client.batch_execute(&schema.fill(lie)).unwrap();
+        let end = "UPDATE {schema}.jobs SET state = 3, finished_at = due_at; \
+            UPDATE {schema}.jobs SET state = 4 WHERE id = $1";
+        let end = end.replace("$1", &format!("'{}'", rows[4000].id));
+        client.batch_execute(&schema.fill(&end)).unwrap();
+        told.plans.lock().unwrap().clear();
+        let dead = JobFilter::new().state(JobState::DeadLettered).queue("q");
+        for page in [Page::new(10), Page::new(10).newest_first()] {
+            let found = session.find(&dead, &page).unwrap();
+            assert_eq!(found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [rows[4000].id]);
+            let plans = told.checked("find", filled);
+            assert!(plans.contains("jobs_rare"), "{filled}: {plans}");
+        }
+        let requeue = BulkChange::Requeue;
+        assert_eq!(session.change_matching("ada", requeue, &dead, None, 9).unwrap().changed, 1);
+        let plans = told.checked("bulk requeue", filled);
+        assert!(plans.contains("jobs_rare"), "{filled}: {plans}");
+    }
+}
