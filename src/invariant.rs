@@ -72,17 +72,26 @@ triggers! {
     UnexpectedAffectedRowCount,
     /// No row where this very transaction made or ensured one. Halts; degrades on the observer path.
     GuaranteedRowAbsent,
-    /// A gating edge names a child that does not exist. Halts.
+    /// A gate between two jobs names a dependent that does not exist, or one that does not wait. Halts.
     DanglingGatingEdge,
-    /// A parent read under lock is absent from the set which that read built. Halts.
+    /// A parent whose end is carried on to its dependents is absent from the set that was read under the
+    /// lock. Halts. In SQLite no row can show it, since parent and gate come from one look at one table:
+    /// only a view in that table's place does.
     ParentJobMissingFromBatch,
     /// A stored number is no member of its enum, or a stored retry policy is none. Halts.
     UndefinedEnumValueStored,
-    /// A serialising lock said that it was not taken. Halts.
+    /// A serialising lock said that it was not taken. Halts. In Postgres that of a migration, which is not
+    /// held although the server has answered; in SQLite that of a writer, which nothing in a file can
+    /// bring about: only an engine that breaks its word does. The memory store's lock cannot fail.
     ApplicationLockNotAcquired,
-    /// A queue-configuration lock returned no row. Halts.
+    /// The settings of a limited queue were gone where they were to be held, or what was written to them
+    /// did not read back. Halts. In SQLite a claim's two looks are at one snapshot: there only a view in the
+    /// table's place shows it to a claim. The memory store's settings are under its one lock, and it has
+    /// no such check.
     QueueConfigLockNotAcquired,
-    /// A count of leased rows came back null. Halts.
+    /// A count of leased rows came back null. Halts. In SQLite no schema can bring that about: a count is
+    /// never null there, and the check guards against an engine that is not one. The memory store counts
+    /// by itself, and has no such check.
     LeasedCountAggregateNull,
 }
 

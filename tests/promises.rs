@@ -18,6 +18,7 @@ const WHOLE: &[&str] = &[
     "health.rs",
     "log_catalogue.rs",
     "shutdown.rs",
+    "tampered_edges_and_queues.rs",
     "tampered_rows.rs",
     "src/health/tests.rs",
 ];

@@ -3,217 +3,22 @@
 
 mod support;
 
-use backwave::invariant::{self, InvariantAction, InvariantTrigger};
+use backwave::invariant::InvariantTrigger;
 use backwave::testing::StoreCall;
 use backwave::{
-    CancelReason, DegradedCause, Error, Group, HaltState, HealthStatus, JobContext, JobError,
-    JobId, JobResult, JobState, Registry,
+    CancelReason, DegradedCause, EnqueueError, Error, HealthStatus, JobContext, JobId, JobState,
+    Registry,
 };
 use log::Level;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use support::deed::{
+    AGAIN, Deed, Facts, Moment, Running, UNTOUCHED, alone_with, counted, halts, honest,
+};
 use support::gate::Gate;
 use support::log as lines;
 use support::scene::Scene;
 use support::tamper::{Dialect, Hand};
 use support::world::{PATIENCE, Task, eventually, facts, quick, task};
-
-type Facts = (JobState, u32, u32);
-
-/// When the group meets what was done to the rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    /// A job is enqueued afterwards, and claimed.
-    Claim,
-    /// A job that ran meanwhile ends.
-    Report,
-    /// The lease of a job that runs is prolonged.
-    Renew,
-    /// A job that runs gives way to a clean stop.
-    HandBack,
-    /// A job whose holder is gone lies with a dead lease.
-    Reap,
-}
-
-/// One deed of a hand, and what becomes of the job that it was done to.
-struct Deed {
-    moment: Moment,
-    trigger: Option<InvariantTrigger>,
-    /// Done between the claim of the jobs that run and the moment.
-    tamper: fn(&Hand, JobId),
-    /// Undoes it once the group is halted.
-    repair: fn(&Hand, JobId),
-    /// The job once the group's heir has run it.
-    inherited: Facts,
-}
-
-/// Tests that count one trigger come one after another.
-fn alone_with(trigger: Option<InvariantTrigger>) -> MutexGuard<'static, ()> {
-    static LOCKS: LazyLock<Vec<Mutex<()>>> =
-        LazyLock::new(|| (0..=InvariantTrigger::ALL.len()).map(|_| Mutex::new(())).collect());
-    let place = InvariantTrigger::ALL.iter().position(|known| Some(*known) == trigger);
-    let lock = &LOCKS[place.unwrap_or(InvariantTrigger::ALL.len())];
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Violations that halted, violations that degraded, halts.
-fn counted(trigger: Option<InvariantTrigger>) -> (u64, u64, u64) {
-    let violations = |action| trigger.map_or(0, |trigger| invariant::violations(trigger, action));
-    let halts = invariant::halts(trigger);
-    (violations(InvariantAction::Halt), violations(InvariantAction::Degrade), halts)
-}
-
-/// Jobs that run: a `bystander` until its token fires, a `victim` until the test lets it end. Whoever
-/// runs them a second time ends them at once.
-#[derive(Clone)]
-struct Running {
-    bystander: Gate,
-    victim: Gate,
-    stopping: Gate,
-}
-
-impl Running {
-    fn new() -> Self {
-        Self { bystander: Gate::new(), victim: Gate::new(), stopping: Gate::new() }
-    }
-
-    fn registry(&self) -> Registry {
-        let running = self.clone();
-        Registry::new().handle(move |ctx, Task(who): Task| running.run(ctx, &who))
-    }
-
-    fn run(&self, ctx: &JobContext, who: &str) -> JobResult {
-        match who {
-            "bystander" if ctx.attempt() == 1 => {
-                self.bystander.say("begun");
-                let told = ctx.sleep(PATIENCE).expect_err("the token fires").reason;
-                self.bystander.say(format!("{told:?}"));
-                Ok(())
-            }
-            "victim" if ctx.attempt() == 1 => {
-                self.victim.pass("begun");
-                Ok(())
-            }
-            "gives way" if ctx.attempt() == 1 => {
-                self.stopping.say("begun");
-                ctx.stopping().recv_timeout(PATIENCE).expect_err("it only disconnects");
-                Err(ctx.give_way())
-            }
-            _ => Ok::<(), JobError>(()),
-        }
-    }
-}
-
-/// Does the deed and checks all that goes with a halt: the group alone is halted, it says so once, it
-/// asks for nothing more, and an heir runs its jobs after their leases have lapsed.
-fn halts(dialect: Dialect, name: &str, deed: &Deed) -> (JobId, HaltState) {
-    let _alone = alone_with(deed.trigger);
-    let name = format!("{name}, {dialect:?} {:?}", deed.moment);
-    let (world, hand) = dialect.world();
-    let scene = Scene::on(world, &name);
-    let running = Running::new();
-    let dead = (deed.moment == Moment::Reap).then(|| left_behind(&scene, &name));
-    let group = scene.spawn(running.registry());
-    let bystander = scene.world.enqueue(task("bystander"));
-    assert_eq!(running.bystander.heard(), "begun");
-
-    let before = counted(deed.trigger);
-    let victim = meet(&scene, &hand, &running, &group, deed, dead, bystander);
-    let halt = scene.halted(&group, deed.trigger);
-    assert!(!halt.message.is_empty(), "{halt}");
-    let named = u64::from(deed.trigger.is_some());
-    assert_eq!(counted(deed.trigger), (before.0 + named, before.1, before.2 + 1), "{name}");
-    assert_eq!(running.bystander.heard(), format!("{:?}", CancelReason::GroupStopping));
-
-    (deed.repair)(&hand, victim);
-    // Nothing of what ran has been recorded, and nothing is after the halt.
-    let asked = scene.asked();
-    assert_eq!(facts(&scene.world.job(bystander)), (JobState::Leased, 1, 0), "{name}");
-    // Before there is an heir, whose own lease would lapse with the others.
-    scene.world.clock.skip(Duration::from_secs(6));
-    let _heir = scene.world.spawn(running.registry(), quick(&format!("{name}, heir")));
-    assert_eq!(facts(&scene.world.ended(bystander)), (JobState::Succeeded, 2, 1), "{name}");
-    assert_eq!(facts(&scene.world.ended(victim)), deed.inherited, "{name}");
-    assert_eq!(scene.asked(), asked, "{name}: a halted group asks for nothing");
-    assert_eq!(lines::lines(&scene.name, 2001).len(), 1);
-    (victim, halt)
-}
-
-/// Brings the group to its moment; the job that is met there.
-fn meet(
-    scene: &Scene,
-    hand: &Hand,
-    running: &Running,
-    group: &Group,
-    deed: &Deed,
-    dead: Option<JobId>,
-    bystander: JobId,
-) -> JobId {
-    let tamper = deed.tamper;
-    match deed.moment {
-        Moment::Claim => {
-            tamper(hand, bystander);
-            scene.world.enqueue(task("victim of the claim"))
-        }
-        Moment::Report => {
-            let victim = scene.world.enqueue(task("victim"));
-            assert_eq!(running.victim.heard(), "begun");
-            tamper(hand, victim);
-            running.victim.open();
-            victim
-        }
-        Moment::Renew => {
-            tamper(hand, bystander);
-            bystander
-        }
-        Moment::HandBack => {
-            let victim = scene.world.enqueue(task("gives way"));
-            assert_eq!(running.stopping.heard(), "begun");
-            tamper(hand, victim);
-            group.begin_shutdown();
-            victim
-        }
-        Moment::Reap => {
-            let victim = dead.expect("made before the group was spawned");
-            tamper(hand, victim);
-            hand.run(&format!(
-                "UPDATE {{jobs}} SET expiry = {} WHERE id = {}",
-                hand.long_ago(),
-                hand.id(victim)
-            ));
-            victim
-        }
-    }
-}
-
-/// A job with the lease of a group that has halted.
-fn left_behind(scene: &Scene, name: &str) -> JobId {
-    let store = backwave::testing::Intercept::new(std::sync::Arc::clone(&scene.world.store));
-    let gate = Gate::new();
-    let handler = |gate: &Gate, ctx: &JobContext, _: Task| {
-        gate.say("begun");
-        Ok(ctx.sleep(PATIENCE)?)
-    };
-    let registry = Registry::new().handle_with(&gate.clone().into(), handler);
-    // Its halt must not be the world's: it is another process's.
-    let health = std::sync::Arc::new(backwave::Health::new());
-    let options = quick(&format!("{name}, gone"));
-    let group = backwave::spawn_group(store.clone(), registry, options, health).expect("it starts");
-    let id = scene.world.enqueue(task("left behind"));
-    assert_eq!(gate.heard(), "begun");
-    // This halt has no trigger, and some test counts those.
-    let _alone = alone_with(None);
-    store.on_every_call(|_| Err(backwave::store::StoreError::new(std::fmt::Error)));
-    group.wait();
-    id
-}
-
-fn honest(hand: &Hand, _: JobId) {
-    hand.drop_trigger();
-}
-
-const AGAIN: Facts = (JobState::Succeeded, 2, 1);
-const UNTOUCHED: Facts = (JobState::Succeeded, 1, 0);
 
 /// A write that matches touches no row.
 fn row_count(moment: Moment) -> Deed {
@@ -223,6 +28,7 @@ fn row_count(moment: Moment) -> Deed {
         Moment::Renew => |hand, _| hand.swallow("OLD.state = 2 AND NEW.state = 2"),
         Moment::HandBack => |hand, _| hand.swallow("OLD.state = 2 AND NEW.state = 0"),
         Moment::Reap => |hand, _| hand.swallow("NEW.settled_by = 2"),
+        other => panic!("nothing is written at {other:?}"),
     };
     let inherited = if moment == Moment::Claim { UNTOUCHED } else { AGAIN };
     let trigger = Some(InvariantTrigger::UnexpectedAffectedRowCount);
@@ -304,13 +110,29 @@ fn version_row_gone(dialect: Dialect, name: &str) {
     hand.run("DELETE FROM {versions}");
     let before = counted(trigger);
     let group = scene.spawn(Running::new().registry());
-    scene.halted(&group, trigger);
+    let columns = "version, min_reader";
+    let back = format!("INSERT INTO {{versions}} ({columns}) SELECT {columns} FROM {{kept}}");
+    match dialect {
+        Dialect::Postgres => drop(scene.halted(&group, trigger)),
+        // Every writer looks at the row, and nobody writes past its absence.
+        Dialect::Sqlite => drop(scene.halted_with_its_store(&group, trigger)),
+    }
     assert_eq!(counted(trigger), (before.0 + 1, before.1, before.2 + 1));
     assert_eq!(scene.store.calls(StoreCall::OpenSession), 1, "it is not tried again");
     assert_eq!(scene.store.calls(StoreCall::Claim), 0);
+    if dialect == Dialect::Sqlite {
+        let told = scene.world.client.enqueue(task("refused")).expect_err("it is a writer");
+        assert!(
+            matches!(&told, EnqueueError::Invariant(found) if Some(found.trigger()) == trigger),
+            "{told:?}"
+        );
+        hand.run(&back);
+        scene.surroundings_live();
+    }
     let id = scene.world.enqueue(task("waits for an heir"));
-    let columns = "version, min_reader";
-    hand.run(&format!("INSERT INTO {{versions}} ({columns}) SELECT {columns} FROM {{kept}}"));
+    if dialect == Dialect::Postgres {
+        hand.run(&back);
+    }
     let _heir = scene.world.spawn(Running::new().registry(), quick(&format!("{name}, heir")));
     assert_eq!(facts(&scene.world.ended(id)), UNTOUCHED);
 }

@@ -10,6 +10,8 @@ pub mod cluster;
 pub mod counted;
 #[cfg(feature = "postgres")]
 pub mod database;
+#[cfg(all(feature = "sqlite", feature = "postgres", feature = "testing"))]
+pub mod deed;
 pub mod drill;
 pub mod gate;
 pub mod log;

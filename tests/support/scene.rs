@@ -10,6 +10,7 @@ use backwave::{
 };
 use log::Level;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A group on a store that a test makes lie, and its honest surroundings.
 pub struct Scene {
@@ -30,7 +31,9 @@ impl Scene {
     pub fn on(world: World, name: &str) -> Self {
         lines::record();
         let store = Intercept::new(Arc::clone(&world.store));
+        // Upkeep is of the whole store, whoever does it: the sibling would meet what is meant for the group.
         let options = quick(&format!("{name}, sibling"));
+        let options = options.maintenance_interval(Duration::from_secs(3600));
         let sibling = world.spawn(
             Registry::new().handle(|_, _: Task| Ok(())),
             options.dispatch(DispatchPolicy::strict(["sibling"])),
@@ -55,6 +58,18 @@ impl Scene {
 
     /// Waits for the group's halt and checks everything that goes with one.
     pub fn halted(&self, group: &Group, trigger: Option<InvariantTrigger>) -> HaltState {
+        let halt = self.halted_with_its_store(group, trigger);
+        self.surroundings_live();
+        assert!(!group.wait_until_idle(PATIENCE), "a halted group is not idle");
+        halt
+    }
+
+    /// The same where nobody can use the store, and the surroundings cannot show that they live.
+    pub fn halted_with_its_store(
+        &self,
+        group: &Group,
+        trigger: Option<InvariantTrigger>,
+    ) -> HaltState {
         // Waiting for the group's end would never fail.
         let health = &self.world.health;
         eventually("the group halts", || health.halted_groups().contains_key(&self.name));
@@ -68,8 +83,6 @@ impl Scene {
         assert_eq!(health.check().status.http_status(), 503);
         assert!(!health.is_healthy());
         self.told_once(trigger);
-        self.surroundings_live();
-        assert!(!group.wait_until_idle(PATIENCE), "a halted group is not idle");
         halt
     }
 
@@ -101,8 +114,9 @@ impl Scene {
 
     /// How often the group has asked its store, by call.
     pub fn asked(&self) -> Vec<u64> {
-        // A halted pump closes its session when it likes.
-        let asks = StoreCall::ALL.into_iter().filter(|call| *call != StoreCall::CloseSession);
+        // A halted pump leaves its note and closes its session when it likes.
+        let likes = [StoreCall::Announce, StoreCall::CloseSession];
+        let asks = StoreCall::ALL.into_iter().filter(|call| !likes.contains(call));
         asks.map(|call| self.store.calls(call)).collect()
     }
 }

@@ -2,9 +2,11 @@
 //! lie about its writes.
 
 use super::clock::OffsetClock;
-use super::postgres::{config, connect, fresh_schema};
+use super::postgres::{config, fresh_schema};
 use super::world::World;
-use backwave::{JobId, PostgresStore, SqliteStore};
+use ::postgres::{Config, NoTls};
+use backwave::{Client, JobId, PostgresBuilder, PostgresStore, SqliteStore};
+use std::any::Any;
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ impl Dialect {
 
 /// See the module's documentation. Only the rows of the queue `default` are touched.
 pub struct Hand {
+    /// For what is done by the rules, before it is tampered with.
+    pub client: Client,
     dialect: Dialect,
     schema: String,
     execute: Box<dyn Fn(&str)>,
@@ -41,39 +45,100 @@ fn sqlite() -> (World, Hand) {
     let host = rusqlite::Connection::open(&path).expect("a connection of the test's own");
     host.execute_batch("PRAGMA ignore_check_constraints = ON").expect("set");
     let execute = Box::new(move |sql: &str| host.execute_batch(sql).expect("done by hand"));
-    let hand = Hand { dialect: Dialect::Sqlite, schema: String::new(), execute };
-    (World::new(store, clock, Some(Box::new(folder))), hand)
+    let world = World::new(store, clock, Some(Box::new(folder)));
+    let client = world.client.clone();
+    let hand = Hand { client, dialect: Dialect::Sqlite, schema: String::new(), execute };
+    (world, hand)
 }
 
 fn postgres() -> (World, Hand) {
-    let clock = OffsetClock::default();
     let schema = fresh_schema();
     let name = schema.name().to_owned();
-    let builder = PostgresStore::builder(config()).schema(&name).clock(clock.clone());
-    let builder = builder.statement_timeout(Duration::from_secs(1));
-    let store = builder.open().expect("the server answers");
-    let host = RefCell::new(connect());
+    postgres_at(&config(), &name, Some(Box::new(schema)))
+}
+
+/// A world in that schema of a database, and a hand in its tables.
+pub fn postgres_at(
+    config: &Config,
+    schema: &str,
+    kept: Option<Box<dyn Any + Send + Sync>>,
+) -> (World, Hand) {
+    let clock = OffsetClock::default();
+    let store = postgres_builder(config, schema, &clock).open().expect("the server answers");
+    let host = RefCell::new(config.connect(NoTls).expect("the server answers"));
     let execute = Box::new(move |sql: &str| {
         host.borrow_mut().batch_execute(sql).expect("done by hand");
     });
-    let hand = Hand { dialect: Dialect::Postgres, schema: name, execute };
+    let world = World::new(store, clock, kept);
+    let (client, schema) = (world.client.clone(), schema.to_owned());
+    let hand = Hand { client, dialect: Dialect::Postgres, schema, execute };
     hand.run("ALTER TABLE {jobs} DROP CONSTRAINT jobs_state_known, DROP CONSTRAINT jobs_end_dated");
-    (World::new(store, clock, Some(Box::new(schema))), hand)
+    (world, hand)
+}
+
+/// What such a world's store is made by; another one is a process of its own, as it were.
+pub fn postgres_builder(config: &Config, schema: &str, clock: &OffsetClock) -> PostgresBuilder {
+    let builder = PostgresStore::builder(config.clone()).schema(schema).clock(clock.clone());
+    builder.statement_timeout(Duration::from_secs(1))
 }
 
 impl Hand {
-    /// Runs SQL with the names of the tables put in: `{jobs}`, `{versions}`, and `{kept}` for one more.
+    /// Runs SQL with the names of the tables put in: `{jobs}`, `{gates}`, `{backlog}`, `{queues}`,
+    /// `{versions}`, and `{kept}` for one more.
     pub fn run(&self, sql: &str) {
+        let places = ["{jobs}", "{gates}", "{backlog}", "{queues}", "{versions}", "{kept}"];
         let names = match self.dialect {
-            Dialect::Sqlite => ["backwave_jobs", "backwave_meta", "kept"].map(str::to_owned),
-            Dialect::Postgres => ["jobs", "schema_version", "kept"]
-                .map(|table| format!("\"{}\".{table}", self.schema)),
+            Dialect::Sqlite => [
+                "backwave_jobs",
+                "backwave_gates",
+                "backwave_latch_backlog",
+                "backwave_queues",
+                "backwave_meta",
+                "kept",
+            ]
+            .map(str::to_owned),
+            Dialect::Postgres => {
+                ["jobs", "gates", "latch_backlog", "queues", "schema_version", "kept"]
+                    .map(|table| format!("\"{}\".{table}", self.schema))
+            }
         };
-        let sql = ["{jobs}", "{versions}", "{kept}"]
+        let sql = places
             .into_iter()
             .zip(names)
             .fold(sql.to_owned(), |sql, (place, name)| sql.replace(place, &name));
-        (self.execute)(&sql);
+        (self.execute)(&sql.replace("{schema}", &format!("\"{}\"", self.schema)));
+    }
+
+    /// Makes a row that says that the parent holds the child back.
+    pub fn gate(&self, parent: JobId, child: JobId) {
+        let (parent, child) = (self.id(parent), self.id(child));
+        self.run(&format!("INSERT INTO {{gates}} (parent, child) VALUES ({parent}, {child})"));
+    }
+
+    /// Puts a view in the place of a table, which is `kept` meanwhile. Of SQLite only.
+    pub fn show(&self, table: &str, select: &str) {
+        assert_eq!(self.dialect, Dialect::Sqlite);
+        self.run(&format!(
+            "BEGIN IMMEDIATE; ALTER TABLE {table} RENAME TO {{kept}}; CREATE VIEW {table} AS {select}; COMMIT"
+        ));
+    }
+
+    /// Puts the table back.
+    pub fn put_back(&self, table: &str) {
+        self.run(&format!(
+            "BEGIN IMMEDIATE; DROP VIEW {table}; ALTER TABLE {{kept}} RENAME TO {table}; COMMIT"
+        ));
+    }
+
+    /// Ends the hand's transaction as soon as somebody waits for what it has locked. Of Postgres only.
+    pub fn commit_once_somebody_waits(&self) {
+        self.run(
+            "DO $$ BEGIN FOR round IN 1 .. 6000 LOOP \
+                 EXIT WHEN EXISTS (SELECT 1 FROM pg_locks AS l WHERE NOT l.granted \
+                     AND pg_backend_pid() = ANY (pg_blocking_pids(l.pid))); \
+                 PERFORM pg_sleep(0.005); \
+             END LOOP; END $$; COMMIT",
+        );
     }
 
     /// Changes one job's row.
@@ -121,6 +186,24 @@ impl Hand {
     pub fn rewrite(&self, condition: &str, body: &str) {
         assert_eq!(self.dialect, Dialect::Postgres, "SQLite's triggers cannot change a new row");
         self.lie(condition, "", body);
+    }
+
+    /// From now on, rows that match are gone once they have been updated.
+    pub fn delete_after(&self, condition: &str) {
+        let condition = format!("NEW.queue = 'default' AND {condition}");
+        let schema = &self.schema;
+        self.run(&match self.dialect {
+            Dialect::Sqlite => format!(
+                "CREATE TRIGGER lie AFTER UPDATE ON {{jobs}} WHEN {condition} BEGIN \
+                     DELETE FROM {{jobs}} WHERE id = NEW.id; END"
+            ),
+            Dialect::Postgres => format!(
+                "CREATE FUNCTION \"{schema}\".lie() RETURNS trigger LANGUAGE plpgsql AS \
+                     $$ BEGIN DELETE FROM {{jobs}} WHERE id = NEW.id; RETURN NULL; END $$; \
+                 CREATE TRIGGER lie AFTER UPDATE ON {{jobs}} FOR EACH ROW WHEN ({condition}) \
+                     EXECUTE FUNCTION \"{schema}\".lie()"
+            ),
+        });
     }
 
     /// From now on, a new row has this in that column.
