@@ -56,8 +56,13 @@ fn main() -> ExitCode {
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
     // `cargo bench` says so; anybody else only wants to see that it runs.
     let mut is_bench = false;
-    let mut parsed =
-        Args { finished: 1_000_000, scheduled: 100_000, rounds: 7, jobs: 5_000, places: Vec::new() };
+    let mut parsed = Args {
+        finished: 1_000_000,
+        scheduled: 100_000,
+        rounds: 7,
+        jobs: 5_000,
+        places: Vec::new(),
+    };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         let number = |text: String| text.parse().map_err(|_| format!("{text:?} is no number"));
@@ -108,7 +113,8 @@ fn compare(place: Place, args: &Args) {
         args.rounds,
         args.jobs
     );
-    for (what, ratio) in ["enqueue by 500", "claim 100", "report 100"].iter().zip(ratios.medians()) {
+    for (what, ratio) in ["enqueue by 500", "claim 100", "report 100"].iter().zip(ratios.medians())
+    {
         println!("  {what:16} takes {ratio:5.2} times as long");
     }
     others(on_short.as_mut(), on_long.as_mut(), args.rounds);
@@ -188,13 +194,19 @@ fn others(short: &mut dyn Session, long: &mut dyn Session, rounds: usize) {
         ("find_lapsed", Box::new(|s| drop(s.find_lapsed(&queues, 100).expect("answers")))),
         ("idle purge", Box::new(|s| drop(s.purge(&Purge::new(retention, 500)).expect("answers")))),
         ("counts", Box::new(|s| drop(s.counts().expect("answers")))),
-        ("find failed", Box::new(|s| {
-            let failed = JobFilter::new().state(JobState::DeadLettered);
-            drop(s.find(&failed, &Page::new(50)).expect("answers"));
-        })),
-        ("find newest", Box::new(|s| {
-            drop(s.find(&JobFilter::new(), &Page::new(50).newest_first()).expect("answers"));
-        })),
+        (
+            "find failed",
+            Box::new(|s| {
+                let failed = JobFilter::new().state(JobState::DeadLettered);
+                drop(s.find(&failed, &Page::new(50)).expect("answers"));
+            }),
+        ),
+        (
+            "find newest",
+            Box::new(|s| {
+                drop(s.find(&JobFilter::new(), &Page::new(50).newest_first()).expect("answers"));
+            }),
+        ),
     ];
     for (what, call) in calls {
         let (on_short, on_long) = (median(rounds, || call(short)), median(rounds, || call(long)));
