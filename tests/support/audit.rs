@@ -33,17 +33,17 @@ impl Audit {
         let schema = format!("\"{}\"", schema.replace('"', "\"\""));
         let audit = Self { config: config.clone(), schema };
         let sql = "
-            CREATE TABLE {schema}.audit (
+            CREATE TABLE {schema}.test_audit (
                 place bigserial PRIMARY KEY, job uuid NOT NULL, attempt integer NOT NULL,
                 failures integer NOT NULL, before smallint NOT NULL, after smallint NOT NULL);
-            CREATE FUNCTION {schema}.audit() RETURNS trigger LANGUAGE plpgsql AS $$
+            CREATE FUNCTION {schema}.test_audit() RETURNS trigger LANGUAGE plpgsql AS $$
             BEGIN
-                INSERT INTO {schema}.audit (job, attempt, failures, before, after)
+                INSERT INTO {schema}.test_audit (job, attempt, failures, before, after)
                 VALUES (NEW.id, NEW.attempt, NEW.failures, OLD.state, NEW.state);
                 RETURN NULL;
             END $$;
             CREATE TRIGGER audit AFTER UPDATE ON {schema}.jobs FOR EACH ROW
-            WHEN (OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION {schema}.audit()";
+            WHEN (OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION {schema}.test_audit()";
         let sql = sql.replace("{schema}", &audit.schema);
         audit.connect().batch_execute(&sql).expect("the trigger is made");
         audit
@@ -73,7 +73,7 @@ impl Audit {
     /// Everything noted so far, in order.
     pub fn trail(&self) -> Trail {
         let sql = format!(
-            "SELECT job::text, attempt, failures, before, after FROM {}.audit ORDER BY place",
+            "SELECT job::text, attempt, failures, before, after FROM {}.test_audit ORDER BY place",
             self.schema
         );
         let mut trail = Trail::new();
