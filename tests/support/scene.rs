@@ -58,18 +58,6 @@ impl Scene {
 
     /// Waits for the group's halt and checks everything that goes with one.
     pub fn halted(&self, group: &Group, trigger: Option<InvariantTrigger>) -> HaltState {
-        let halt = self.halted_with_its_store(group, trigger);
-        self.surroundings_live();
-        assert!(!group.wait_until_idle(PATIENCE), "a halted group is not idle");
-        halt
-    }
-
-    /// The same where nobody can use the store, and the surroundings cannot show that they live.
-    pub fn halted_with_its_store(
-        &self,
-        group: &Group,
-        trigger: Option<InvariantTrigger>,
-    ) -> HaltState {
         // Waiting for the group's end would never fail.
         let health = &self.world.health;
         eventually("the group halts", || health.halted_groups().contains_key(&self.name));
@@ -83,6 +71,8 @@ impl Scene {
         assert_eq!(health.check().status.http_status(), 503);
         assert!(!health.is_healthy());
         self.told_once(trigger);
+        self.surroundings_live();
+        assert!(!group.wait_until_idle(PATIENCE), "a halted group is not idle");
         halt
     }
 
