@@ -10,6 +10,7 @@ on_every_store!(
     a_hundred_thousand_jobs_are_enqueued_by_one_call,
     sizes_around_the_limits_of_bound_parameters_are_whole,
     one_bad_job_at_the_end_of_many_leaves_nothing_behind,
+    a_parent_may_come_long_before_its_dependent_in_a_call_and_an_unknown_one_is_found_at_its_place,
 );
 
 fn a_hundred_thousand_jobs_are_enqueued_by_one_call(world: &World) {
@@ -48,4 +49,25 @@ fn one_bad_job_at_the_end_of_many_leaves_nothing_behind(world: &World) {
     let group = world.spawn(Registry::new().handle(|_, _: Task| Ok(())), quick("nothing"));
     assert!(group.wait_until_idle(PATIENCE));
     assert_eq!(world.count(JobState::Succeeded), 0);
+}
+
+fn a_parent_may_come_long_before_its_dependent_in_a_call_and_an_unknown_one_is_found_at_its_place(
+    world: &World,
+) {
+    const COUNT: usize = 12_000;
+    let first = task("first");
+    let parent = first.job_id();
+    let between = || (0..COUNT).map(|_| task("between"));
+    let last = task("last").parent(parent);
+    let id = last.job_id();
+    let jobs = [first].into_iter().chain(between()).chain([last]);
+    world.client.enqueue_many(jobs).expect("accepted");
+    assert_eq!(world.job(id).state, JobState::AwaitingParent);
+
+    let nobody = backwave::JobId::new();
+    let orphan = task("orphan").parent(nobody);
+    let refused = world.client.enqueue_many(between().chain([orphan])).expect_err("an orphan");
+    let EnqueueError::Rejected { index: COUNT, reason } = refused else { panic!("{refused}") };
+    assert_eq!(reason, Rejection::UnknownParent { parent: nobody });
+    assert_eq!(world.count(JobState::Scheduled), COUNT as u64 + 1);
 }

@@ -44,10 +44,47 @@ pub(super) fn enqueue(
     {
         return Ok(EnqueueAnswer::Rejected { index, reason });
     }
-    let now = session.store.clock_time();
-    let columns = EnqueueColumns::new(rows, session.store.history);
-    let row = session.query_one(Call::Enqueue, &columns.params(&now))?;
-    unpack(rows, &columns.edges, &row)
+    let (now, history) = (session.store.clock_time(), session.store.history);
+    if rows.len() <= CHUNK {
+        let columns = EnqueueColumns::new(rows, history);
+        let row = session.query_one(Call::Enqueue, &columns.params(&now))?;
+        return unpack(rows, &columns.edges, &row);
+    }
+    session.in_transaction_if(&[Call::Enqueue], |tx| {
+        let answer = by_chunks(rows, |chunk| {
+            let columns = EnqueueColumns::new(chunk, history);
+            let row = one(tx.query(Call::Enqueue, &columns.params(&now))?)?;
+            unpack(chunk, &columns.edges, &row)
+        })?;
+        let commits = matches!(answer, EnqueueAnswer::Accepted { .. });
+        Ok((answer, commits))
+    })
+}
+
+/// So many jobs go in one statement: a call of any size stays within the time that a statement may take, and
+/// in bounded memory beside the caller's own.
+const CHUNK: usize = 5_000;
+
+/// Enqueues chunk after chunk, up to the first that is refused.
+fn by_chunks<'a>(
+    rows: &'a [JobRow],
+    mut enqueue: impl FnMut(&'a [JobRow]) -> Result<EnqueueAnswer, StoreError>,
+) -> Result<EnqueueAnswer, StoreError> {
+    let mut all = Vec::with_capacity(rows.len());
+    let mut first = None;
+    for chunk in rows.chunks(CHUNK) {
+        match enqueue(chunk)? {
+            EnqueueAnswer::Accepted { is_new, store_time } => {
+                all.extend(is_new);
+                first.get_or_insert(store_time);
+            }
+            EnqueueAnswer::Rejected { index, reason } => {
+                return Ok(EnqueueAnswer::Rejected { index: all.len() + index, reason });
+            }
+        }
+    }
+    let store_time = first.unwrap_or(Timestamp::EPOCH);
+    Ok(EnqueueAnswer::Accepted { is_new: all, store_time })
 }
 
 impl PostgresStore {
@@ -62,6 +99,24 @@ impl PostgresStore {
         if let Err((index, reason)) = check_rows(rows, &store.bounds, store.rough_time()) {
             return Ok(EnqueueAnswer::Rejected { index, reason });
         }
+        if rows.len() <= CHUNK {
+            return self.enqueue_chunk_in(tx, rows);
+        }
+        // A chunk that is refused takes those before it along.
+        let mut inner = tx.transaction().map_err(fault)?;
+        let answer = by_chunks(rows, |chunk| self.enqueue_chunk_in(&mut inner, chunk))?;
+        let is_whole = matches!(answer, EnqueueAnswer::Accepted { .. });
+        let end = if is_whole { inner.commit() } else { inner.rollback() };
+        end.map_err(fault)?;
+        Ok(answer)
+    }
+
+    fn enqueue_chunk_in(
+        &self,
+        tx: &mut Transaction<'_>,
+        rows: &[JobRow],
+    ) -> Result<EnqueueAnswer, StoreError> {
+        let store = &self.inner;
         let now = store.clock_time();
         let columns = EnqueueColumns::new(rows, store.history);
         let params = columns.params(&now);

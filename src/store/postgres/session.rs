@@ -135,14 +135,24 @@ impl PostgresSession {
         calls: &[Call],
         work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.in_transaction_if(calls, |batch| Ok((work(batch)?, true)))
+    }
+
+    /// The same, and commits only where `work` says so.
+    pub(super) fn in_transaction_if<T>(
+        &mut self,
+        calls: &[Call],
+        work: impl FnOnce(&mut Batch<'_>) -> Result<(T, bool), StoreError>,
+    ) -> Result<T, StoreError> {
         for call in calls {
             self.prepared(*call).map_err(fault)?;
         }
         let start = self.client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
         let tx = start.start().map_err(fault)?;
         let mut batch = Batch { tx, statements: &self.statements };
-        let done = work(&mut batch)?;
-        batch.tx.commit().map_err(fault)?;
+        let (done, commits) = work(&mut batch)?;
+        let end = if commits { batch.tx.commit() } else { batch.tx.rollback() };
+        end.map_err(fault)?;
         Ok(done)
     }
 
