@@ -97,7 +97,8 @@ fn look(client: &Client, command: &[&str]) -> Result<bool, Box<dyn Error>> {
         }
         ["queues"] => {
             for queue in monitor.queues()? {
-                let limit = queue.concurrency_limit.map_or("none".to_owned(), |n| n.to_string());
+                let limit = queue.concurrency_limit;
+                let limit = limit.map_or_else(|| "none".to_owned(), |n| n.to_string());
                 println!("{:20} paused: {:5} limit: {limit}", queue.queue, queue.is_paused);
             }
         }

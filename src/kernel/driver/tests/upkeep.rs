@@ -67,8 +67,7 @@ fn a_full_page_goes_on_where_it_stopped_after_a_rest_as_long_as_it_took() {
     scene.latches(false);
     scene.expect_purge();
     scene.pass(ms(40));
-    let mut cursor = PurgeCursor::default();
-    cursor.trimmed = 7;
+    let cursor = PurgeCursor { trimmed: 7, ..PurgeCursor::default() };
     scene.purged(cursor, true);
     scene.announce();
     scene.nothing();
