@@ -4,9 +4,7 @@
 mod support;
 
 use backwave::monitor::{AuditAction, JobFilter, Reason};
-use backwave::{
-    DispatchPolicy, Error, Group, JobState, NewJob, Prefetch, Registry, Retention, Stopped,
-};
+use backwave::{DispatchPolicy, Error, Group, JobState, NewJob, Prefetch, Registry, Retention};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -288,6 +286,7 @@ fn a_job_that_does_not_run_is_explained(world: &World) {
 #[cfg(feature = "testing")]
 #[test]
 fn a_halted_pump_leaves_a_note_that_outlives_its_process() {
+    use backwave::Stopped;
     use backwave::invariant::{InvariantTrigger, halt};
     let world = support::world::memory();
     let store = backwave::testing::Intercept::new(Arc::clone(&world.store));
