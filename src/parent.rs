@@ -1,6 +1,6 @@
 //! What a dependent may know of the jobs it depends on.
 
-use crate::store::ParentRecord;
+use crate::store::{Body, ParentRecord};
 use crate::{DecodeError, JobId, JobState, Timestamp};
 use serde::de::DeserializeOwned;
 
@@ -56,9 +56,6 @@ impl ParentOutcome {
     /// # Errors
     /// When there is no output, or it does not decode as `T`.
     pub fn output<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        match &self.record.output {
-            Some(body) => DecodeError::wrap(serde_json::from_slice(body.as_bytes())),
-            None => Err(DecodeError::absent()),
-        }
+        Body::decode_output(self.record.output.as_ref())
     }
 }

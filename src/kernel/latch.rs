@@ -4,6 +4,7 @@
 //! the contract's clauses hold the two together.
 
 use super::state::JobState;
+use crate::JobId;
 
 /// Which ends of its parents release a dependent. Fixed when it is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -63,6 +64,28 @@ impl ParentRule {
             (Self::OnSuccess, _) => Gate::Failed,
         }
     }
+
+    /// In which state a dependent is born whose parents, each once, are in these states, and which of them hold it
+    /// back.
+    pub(crate) fn birth(
+        self,
+        parents: impl IntoIterator<Item = (JobId, JobState)>,
+    ) -> (JobState, Vec<JobId>) {
+        let mut gates = Vec::new();
+        let mut is_failed = false;
+        for (parent, state) in parents {
+            match self.gate(state) {
+                Gate::Closed => gates.push(parent),
+                Gate::Open => {}
+                Gate::Failed => is_failed = true,
+            }
+        }
+        if is_failed {
+            return (JobState::Cancelled, Vec::new());
+        }
+        let state = if gates.is_empty() { JobState::Scheduled } else { JobState::AwaitingParent };
+        (state, gates)
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +98,16 @@ mod tests {
             assert_eq!(ParentRule::from_code(i64::from(rule.code())), Some(rule));
         }
         assert_eq!(ParentRule::from_code(2), None);
+    }
+
+    #[test]
+    fn a_dependent_waits_for_those_that_live_unless_one_has_failed_it() {
+        let ids = [JobId::new(), JobId::new()];
+        let born = |states: [JobState; 2]| ParentRule::OnSuccess.birth(ids.into_iter().zip(states));
+        let (done, lives, failed) = (JobState::Succeeded, JobState::Leased, JobState::DeadLettered);
+        assert_eq!(born([done, done]), (JobState::Scheduled, Vec::new()));
+        assert_eq!(born([done, lives]), (JobState::AwaitingParent, vec![ids[1]]));
+        assert_eq!(born([lives, failed]), (JobState::Cancelled, Vec::new()));
     }
 
     #[test]

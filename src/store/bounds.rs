@@ -2,6 +2,17 @@
 
 use crate::kernel::text::NameFault;
 use crate::{JobId, Timestamp};
+use std::time::Duration;
+
+/// The longest name of an operator that is kept, in bytes; a longer one is cut.
+pub const ACTOR_BYTES_MAX: usize = 128;
+/// The most that one call of [`Upkeep`](super::Upkeep) looks at.
+pub const UPKEEP_MAX: u32 = 5_000;
+/// So many gates one write resolves; what is over is left for
+/// [`work_off_latches`](super::Upkeep::work_off_latches).
+pub const GATES_MAX: u32 = 1_000;
+/// A pump that has told nothing for so long is forgotten.
+pub const PUMP_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// Limits on what is stored. All in bytes unless they say otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -54,7 +54,7 @@ pub mod sqlite;
 mod types;
 
 pub use crate::kernel::latch::{Gate, ParentRule};
-pub use bounds::{Bounds, Rejection};
+pub use bounds::{ACTOR_BYTES_MAX, Bounds, GATES_MAX, PUMP_KEPT, Rejection, UPKEEP_MAX};
 pub use check::check_rows;
 pub use clock::StoreClock;
 pub use error::{FaultClass, StoreError, StoreFaultClassifier, classify};

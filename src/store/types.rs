@@ -35,6 +35,16 @@ impl Body {
         &self.0
     }
 
+    /// Decodes what a job left behind, if it did.
+    pub(crate) fn decode_output<T: serde::de::DeserializeOwned>(
+        output: Option<&Self>,
+    ) -> Result<T, crate::DecodeError> {
+        match output {
+            Some(body) => crate::DecodeError::wrap(serde_json::from_slice(body.as_bytes())),
+            None => Err(crate::DecodeError::absent()),
+        }
+    }
+
     /// The bytes, owned.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
@@ -106,6 +116,19 @@ impl JobRow {
             parents: Vec::new(),
             parent_rule: ParentRule::default(),
         }
+    }
+
+    /// Its parents, each once, the first naming deciding the place. For rows that are within their bounds, which
+    /// leave few.
+    #[must_use]
+    pub fn distinct_parents(&self) -> Vec<JobId> {
+        let mut distinct = Vec::new();
+        for parent in &self.parents {
+            if !distinct.contains(parent) {
+                distinct.push(*parent);
+            }
+        }
+        distinct
     }
 }
 
@@ -691,10 +714,7 @@ impl JobRecord {
     /// # Errors
     /// When there is no output, or it does not decode as `T`.
     pub fn output<T: serde::de::DeserializeOwned>(&self) -> Result<T, crate::DecodeError> {
-        match &self.output {
-            Some(body) => crate::DecodeError::wrap(serde_json::from_slice(body.as_bytes())),
-            None => Err(crate::DecodeError::absent()),
-        }
+        Body::decode_output(self.output.as_ref())
     }
 }
 

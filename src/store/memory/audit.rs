@@ -1,12 +1,9 @@
 //! What operators did.
 
 use crate::kernel::text::clean;
-use crate::store::{AuditAction, AuditFilter, AuditPage, AuditRecord, PAGE_MAX};
+use crate::store::{ACTOR_BYTES_MAX, AuditAction, AuditFilter, AuditPage, AuditRecord, PAGE_MAX};
 use crate::{JobId, Timestamp};
 use std::collections::VecDeque;
-
-/// The longest name of an actor that is kept, in bytes.
-const ACTOR_BYTES_MAX: usize = 128;
 
 /// Records in order of their positions.
 #[derive(Default)]

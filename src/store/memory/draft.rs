@@ -5,9 +5,9 @@
 //! down to the gates, the audit records and the cascade, which is then written without another decision.
 
 use super::audit;
-use super::latch::{self, GATES_MAX};
+use super::latch;
 use super::state::{Change, Job, Life, Moment, Slot, State, Trouble};
-use crate::store::{AuditAction, AuditRecord, LeaseRef};
+use crate::store::{AuditAction, AuditRecord, GATES_MAX, LeaseRef};
 use crate::{JobId, JobState, WorkerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -2,7 +2,6 @@
 
 use super::latch::missing;
 use super::state::{Life, Moment, State, Trouble};
-use crate::kernel::latch::Gate;
 use crate::store::{EnqueueAnswer, JobRow, Rejection};
 use crate::{JobId, JobState, Timestamp};
 use std::collections::BTreeMap;
@@ -63,29 +62,20 @@ fn birth(
     row: &JobRow,
     now: Timestamp,
 ) -> Result<Result<Birth, Rejection>, Trouble> {
-    let parents = distinct(&row.parents);
-    let mut gates = Vec::new();
-    let mut can_run = true;
+    let parents = row.distinct_parents();
+    let mut states = Vec::with_capacity(parents.len());
     for parent in parents.iter().copied() {
         let found = given.get(&parent).copied();
         let Some(found) = found.map_or_else(|| stored(state, parent), |found| Ok(Some(found)))?
         else {
             return Ok(Err(Rejection::UnknownParent { parent }));
         };
-        match row.parent_rule.gate(found) {
-            Gate::Closed => gates.push(parent),
-            Gate::Open => {}
-            Gate::Failed => can_run = false,
-        }
+        states.push((parent, found));
     }
     let mut life = Life::born(row.due.resolve(now));
-    if !can_run {
-        life.state = JobState::Cancelled;
-        life.finished_at = Some(now);
-        gates.clear();
-    } else if !gates.is_empty() {
-        life.state = JobState::AwaitingParent;
-    }
+    let (born, gates) = row.parent_rule.birth(states);
+    life.state = born;
+    life.finished_at = born.is_terminal().then_some(now);
     Ok(Ok(Birth { life, parents, gates }))
 }
 
@@ -96,15 +86,4 @@ fn stored(state: &State, parent: JobId) -> Result<Option<JobState>, Trouble> {
     }
     let (_, life) = state.life(parent).ok_or_else(|| missing(parent))?;
     Ok(Some(life.state))
-}
-
-/// Each parent once, the first naming deciding its place. The bounds leave few that differ.
-fn distinct(parents: &[JobId]) -> Vec<JobId> {
-    let mut distinct = Vec::new();
-    for parent in parents {
-        if !distinct.contains(parent) {
-            distinct.push(*parent);
-        }
-    }
-    distinct
 }

@@ -2,7 +2,7 @@
 //!
 //! - A gate stands exactly between a dependent that is AwaitingParent and each parent that holds it back;
 //!   it goes as it is resolved. Who depended on whom (lineage) is kept with the dependent for life.
-//! - Ends are carried on breadth first, at most [`GATES_MAX`] gates a call. A parent with more leaves a
+//! - Ends are carried on breadth first, at most [`GATES_MAX`](crate::store::GATES_MAX) gates a call. A parent with more leaves a
 //!   note, which upkeep works off.
 
 use super::draft::{Draft, Plan, cancelled};
@@ -12,9 +12,6 @@ use crate::kernel::latch::Gate;
 use crate::store::TransitionBy;
 use crate::{JobId, JobState};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The most gates that one call resolves, so that none holds the lock for long.
-pub(super) const GATES_MAX: u32 = 1_000;
 
 #[derive(Default)]
 pub(super) struct Latches {

@@ -6,13 +6,9 @@
 
 use super::index::Entry;
 use super::state::{Moment, Slot, State, Trouble};
-use crate::store::{Purge, PurgeCursor};
+use crate::store::{PUMP_KEPT, Purge, PurgeCursor};
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::collections::BTreeSet;
-use std::time::Duration;
-
-/// How long a pump is remembered that is not heard of.
-const PUMP_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// What goes.
 #[derive(Default)]

@@ -2,15 +2,12 @@
 
 use super::session::MemorySession;
 use super::{latch, purge};
-use crate::store::{Announcement, LatchesWorkedOff, Purge, Purged, StoreError, Upkeep};
+use crate::store::{Announcement, LatchesWorkedOff, Purge, Purged, StoreError, UPKEEP_MAX, Upkeep};
 use crate::{Timestamp, WorkerId};
-
-/// The most that one call of upkeep looks at.
-const LOOK_MAX: u32 = 5_000;
 
 impl Upkeep for MemorySession {
     fn purge(&mut self, purge: &Purge) -> Result<Purged, StoreError> {
-        let max = purge.max.clamp(1, LOOK_MAX) as usize;
+        let max = purge.max.clamp(1, UPKEEP_MAX) as usize;
         self.0.write(
             |state, moment| purge::plan(state, purge, max, moment),
             |state, (purging, page), moment| {
@@ -21,7 +18,7 @@ impl Upkeep for MemorySession {
     }
 
     fn work_off_latches(&mut self, max: u32) -> Result<LatchesWorkedOff, StoreError> {
-        let max = max.clamp(1, LOOK_MAX);
+        let max = max.clamp(1, UPKEEP_MAX);
         let (worked_off, at) =
             self.carry_out(|state, moment| latch::work_off(state, max, moment))?;
         Ok(LatchesWorkedOff::new(worked_off.resolved, worked_off.more, at))

@@ -227,15 +227,15 @@ impl Edges {
         let mut seen = HashSet::with_capacity(rows.len());
         let in_call: HashSet<JobId> = rows.iter().map(|row| row.id).collect();
         for (index, row) in rows.iter().enumerate() {
-            let mut parents = HashSet::with_capacity(row.parents.len());
             // Of two rows with one id the first is kept, and its parents with it.
-            let is_first = !seen.contains(&row.id);
-            let distinct = row.parents.iter().filter(|parent| is_first && parents.insert(**parent));
-            for (place, parent) in (0..).zip(distinct) {
+            if seen.contains(&row.id) {
+                continue;
+            }
+            for (place, parent) in (0..).zip(row.distinct_parents()) {
                 edges.children.push(row.id);
-                edges.parents.push(*parent);
+                edges.parents.push(parent);
                 edges.places.push(place);
-                edges.later.push(in_call.contains(parent) && !seen.contains(parent));
+                edges.later.push(in_call.contains(&parent) && !seen.contains(&parent));
                 edges.rows.push(index);
             }
             seen.insert(row.id);

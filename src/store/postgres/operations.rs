@@ -6,8 +6,8 @@ use super::reads::{state, unsigned};
 use super::session::{Call, Malformed, PostgresSession, one};
 use crate::kernel::text::clean;
 use crate::store::{
-    AuditAction, BulkAnswer, BulkChange, CancelAnswer, JobFilter, PAGE_MAX, QueueAnswer,
-    QueueChange, QueueSettings, RequeueAnswer, Revoked, StoreError,
+    ACTOR_BYTES_MAX, AuditAction, BulkAnswer, BulkChange, CancelAnswer, JobFilter, PAGE_MAX,
+    QueueAnswer, QueueChange, QueueSettings, RequeueAnswer, Revoked, StoreError,
 };
 use crate::{JobId, Timestamp, WorkerId};
 use ::postgres::Row;
@@ -20,9 +20,6 @@ pub(super) const CHANGE_QUEUE: &str = "SELECT is_paused, concurrency_limit, chan
     FROM {schema}.change_queue_v2($1, $2, $3, $4, $5)";
 pub(super) const REVOKE: &str = "SELECT revoked, more, store_time, released, released_dues \
     FROM {schema}.revoke_v2($1, $2, $3, $4, $5)";
-
-/// The longest name of an operator that is kept.
-const ACTOR_BYTES_MAX: usize = 128;
 
 pub(super) fn request_cancel(
     session: &mut PostgresSession,

@@ -8,6 +8,7 @@ use crate::kernel::state::JobState;
 use crate::kernel::text::clean;
 use crate::store::{
     Announcement, HaltNote, LatchesWorkedOff, PumpRecord, Purge, PurgeCursor, Purged, StoreError,
+    UPKEEP_MAX,
 };
 use crate::{JobId, Timestamp, WorkerId};
 use ::postgres::Row;
@@ -37,8 +38,6 @@ pub(super) const PUMPS: &str = "SELECT worker, started_at, last_seen, halted_at,
     queues, wire_names, version, halt_type, halt_message, halt_trigger \
     FROM {schema}.pumps ORDER BY group_name, worker";
 
-/// The most that one call of maintenance looks at.
-const MAX: u32 = 5000;
 /// The longest text of an announcement that is kept.
 const TEXT_BYTES_MAX: usize = 8 * 1024;
 
@@ -89,7 +88,7 @@ fn kept_us(keep: Duration) -> i64 {
 }
 
 fn bounded(max: u32) -> i32 {
-    i32::try_from(max.clamp(1, MAX)).unwrap_or(i32::MAX)
+    i32::try_from(max.clamp(1, UPKEEP_MAX)).unwrap_or(i32::MAX)
 }
 
 pub(super) fn work_off_latches(

@@ -6,7 +6,7 @@
 use super::batch::Records;
 use super::locked;
 use crate::invariant::InvariantTrigger;
-use crate::store::{Gate, JobRow, Rejection, StoreError};
+use crate::store::{JobRow, Rejection, StoreError};
 use crate::{JobId, JobState};
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -74,26 +74,12 @@ fn stored_states(
 
 /// The birth of one job with parents, or the parent that nobody knows.
 fn plan_one(row: &JobRow, states: &HashMap<JobId, JobState>) -> Result<Birth, JobId> {
-    let mut seen = BTreeSet::new();
-    let (mut parents, mut gates) = (Vec::new(), Vec::new());
-    let mut is_failed = false;
-    for parent in row.parents.iter().copied().filter(|parent| seen.insert(*parent)) {
-        let state = states.get(&parent).copied().ok_or(parent)?;
-        match row.parent_rule.gate(state) {
-            Gate::Closed => gates.push(parent),
-            Gate::Open => {}
-            Gate::Failed => is_failed = true,
-        }
-        parents.push(parent);
-    }
-    if is_failed {
-        gates.clear();
-    }
-    let state = match (is_failed, gates.is_empty()) {
-        (true, _) => JobState::Cancelled,
-        (false, true) => JobState::Scheduled,
-        (false, false) => JobState::AwaitingParent,
-    };
+    let parents = row.distinct_parents();
+    let known = parents.iter().map(|parent| {
+        let state = states.get(parent).copied().ok_or(*parent)?;
+        Ok((*parent, state))
+    });
+    let (state, gates) = row.parent_rule.birth(known.collect::<Result<Vec<_>, JobId>>()?);
     Ok(Birth { state, parents, gates })
 }
 

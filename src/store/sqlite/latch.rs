@@ -18,9 +18,6 @@ use rusqlite::{Connection, Row, params};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// So many gates are resolved by one write; what is over is left for later.
-pub(super) const GATES_MAX: u32 = 1000;
-
 /// Resolves the gates of jobs that have ended, at most `max` of them; how many it was.
 ///
 /// # Errors

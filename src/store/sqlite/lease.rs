@@ -6,8 +6,8 @@ use super::work::{Change, Work};
 use super::{latch, row};
 use crate::invariant::InvariantTrigger;
 use crate::store::{
-    AuditAction, HandedBack, Held, Lapsed, LapsedJob, LeaseRef, PAGE_MAX, Renewal, Renewed,
-    Revoked, SettledBy, StoreError, TransitionBy,
+    AuditAction, GATES_MAX, HandedBack, Held, Lapsed, LapsedJob, LeaseRef, PAGE_MAX, Renewal,
+    Renewed, Revoked, SettledBy, StoreError, TransitionBy,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use rusqlite::{Connection, params};
@@ -137,7 +137,7 @@ fn release(
             detail: None,
         });
     }
-    latch::resolve(work, ended, latch::GATES_MAX)?;
+    latch::resolve(work, ended, GATES_MAX)?;
     Ok(())
 }
 

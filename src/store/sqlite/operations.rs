@@ -6,8 +6,8 @@ use super::locked::{self, Names};
 use super::work::{Change, Work};
 use super::{latch, row};
 use crate::store::{
-    AuditAction, BulkAnswer, BulkChange, CancelAnswer, JobFilter, PAGE_MAX, RequeueAnswer,
-    StoreError, TransitionBy,
+    AuditAction, BulkAnswer, BulkChange, CancelAnswer, GATES_MAX, JobFilter, PAGE_MAX,
+    RequeueAnswer, StoreError, TransitionBy,
 };
 use crate::{JobId, JobState};
 use rusqlite::params;
@@ -167,7 +167,7 @@ fn cancel(work: &mut Work<'_>, actor: &str, subjects: &[Subject]) -> Result<(), 
         work.audited(actor, AuditAction::Cancel, Some(subject.id), &subject.queue);
     }
     let ended = subjects.iter().map(|subject| (subject.id, JobState::Cancelled)).collect();
-    latch::resolve(work, ended, latch::GATES_MAX)?;
+    latch::resolve(work, ended, GATES_MAX)?;
     Ok(())
 }
 

@@ -9,20 +9,13 @@ use super::batch::{self, Seqs};
 use super::locked::expect_touched;
 use super::row;
 use super::work::Work;
-use crate::store::{Purge, PurgeCursor, Purged, Retention, StoreError};
+use crate::store::{PUMP_KEPT, Purge, PurgeCursor, Purged, Retention, StoreError, UPKEEP_MAX};
 use crate::{JobId, JobState, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// The most that one call looks at.
-pub(super) const LOOKED_AT_MAX: u32 = 5000;
 
 /// So many generations of one family go by one call.
 const GENERATIONS_MAX: u32 = 16;
-
-/// A pump that has told nothing for so long is forgotten.
-const PUMP_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// Purges a page, inside the caller's write transaction.
 ///
@@ -30,7 +23,7 @@ const PUMP_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Faults, and a write that did not touch the rows it was meant for.
 pub(super) fn purge(work: &Work<'_>, purge: &Purge) -> Result<Purged, StoreError> {
     let Work { conn, now, .. } = *work;
-    let max = purge.max.clamp(1, LOOKED_AT_MAX);
+    let max = purge.max.clamp(1, UPKEEP_MAX);
     let page = look(conn, &purge.retention, purge.cursor.ended, max, now)?;
     let jobs = delete(conn, &page.candidates)?;
     let trimmed = trim(conn, purge.retention.transitions_per_job, purge.cursor.trimmed, max)?;

@@ -6,8 +6,8 @@ use super::locked::{self, Locked};
 use super::work::{Change, Work};
 use crate::kernel::state::JobState;
 use crate::store::{
-    Mode, OutcomeRow, RowReport, SettledBy, Settlement, StaleReason, StoreError, TransitionBy,
-    judge,
+    GATES_MAX, Mode, OutcomeRow, RowReport, SettledBy, Settlement, StaleReason, StoreError,
+    TransitionBy, judge,
 };
 use crate::{JobId, Timestamp};
 use rusqlite::{Connection, params};
@@ -39,7 +39,7 @@ pub(super) fn settle(
         });
     }
     writes.carry_out(work.conn, now)?;
-    latch::resolve(work, ended, latch::GATES_MAX)?;
+    latch::resolve(work, ended, GATES_MAX)?;
     Ok(reports)
 }
 

@@ -16,7 +16,7 @@ use crate::store::{
     EnqueueAnswer, Exchanged, Found, HandedBack, Held, JobFilter, JobRecord, JobRow, Jobs, Lapsed,
     LatchesWorkedOff, LeaseRef, Operations, OutcomeRow, Page, ParentRecord, PumpRecord, Purge,
     Purged, QueueAnswer, QueueChange, QueueCount, QueueSettings, Reads, Renewal, Reported,
-    RequeueAnswer, Revoked, StoreError, Transition, Upkeep,
+    RequeueAnswer, Revoked, StoreError, Transition, UPKEEP_MAX, Upkeep,
 };
 use crate::{JobId, Timestamp, WorkerId};
 use rusqlite::{Connection, TransactionBehavior};
@@ -263,7 +263,7 @@ impl Upkeep for SqliteSession {
         if !is_behind {
             return Ok(LatchesWorkedOff::new(0, false, now));
         }
-        let max = max.clamp(1, purge::LOOKED_AT_MAX);
+        let max = max.clamp(1, UPKEEP_MAX);
         self.write(|work| {
             let (resolved, more) = latch::work_off(work, max)?;
             Ok(LatchesWorkedOff::new(resolved, more, work.now))

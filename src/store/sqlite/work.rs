@@ -8,14 +8,11 @@ use super::locked::expect_touched;
 use super::{Inner, migrate};
 use crate::JobState;
 use crate::kernel::text;
-use crate::store::{AuditAction, HistoryPolicy, StoreError, TransitionBy};
+use crate::store::{ACTOR_BYTES_MAX, AuditAction, HistoryPolicy, StoreError, TransitionBy};
 use crate::{JobId, Timestamp, WorkerId};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-
-/// The longest name of an operator that is kept, in bytes.
-const ACTOR_BYTES_MAX: usize = 128;
 
 /// A write transaction under way.
 pub(super) struct Work<'a> {
