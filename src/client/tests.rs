@@ -190,7 +190,7 @@ impl Jobs for FakeSession {
     }
 }
 
-crate::forward_session!(FakeSession, through act; Operations Upkeep Reads);
+crate::forward_session!(FakeSession, through act; Operations Upkeep Reads Observing Scheduling);
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Greet;

@@ -21,7 +21,7 @@
 ///     }
 /// }
 ///
-/// backwave::forward_session!(Counting, |this| this.inner; Jobs Operations Upkeep);
+/// backwave::forward_session!(Counting, |this| this.inner; Jobs Operations Upkeep Observing Scheduling);
 /// backwave::forward_session!(Counting, |this| this.reading(); Reads);
 /// # use backwave::store::{Reads, Store};
 /// # let inner = backwave::MemoryStore::new().open_session().unwrap();
@@ -92,6 +92,28 @@ macro_rules! forward_session {
             audit(filter: &$crate::store::AuditFilter) -> $crate::store::AuditPage;
             queues() -> ::std::vec::Vec<$crate::store::QueueSettings>;
             pumps() -> ::std::vec::Vec<$crate::store::PumpRecord>;
+        );
+    };
+    (@Observing $wrapper:ty, $how:tt) => {
+        $crate::forward_session!(@impl Observing for $wrapper, $how;
+            observe(ask: &$crate::store::Observe<'_>) -> $crate::store::Observed;
+            resolve(resolve: &$crate::store::Resolve<'_>) -> $crate::store::Resolved;
+            release_cursor(observer: &str, worker: $crate::WorkerId, epoch: u64) -> $crate::Timestamp;
+            observers() -> ::std::vec::Vec<$crate::store::ObserverRecord>;
+            parked(observer: &str, after: ::std::option::Option<u64>, max: u32)
+                -> ::std::vec::Vec<$crate::store::ParkedDelivery>;
+            change_observer(actor: &str, observer: &str, change: $crate::store::ObserverChange) -> u64;
+        );
+    };
+    (@Scheduling $wrapper:ty, $how:tt) => {
+        $crate::forward_session!(@impl Scheduling for $wrapper, $how;
+            declare(owner: &str, rows: &[$crate::store::ScheduleRow], is_whole: bool)
+                -> $crate::store::Declared;
+            change_schedule(actor: &str, name: &str, change: &$crate::store::ScheduleChange)
+                -> $crate::store::ScheduleAnswer;
+            due_schedules(max: u32) -> $crate::store::DueSchedules;
+            mint(rows: &[$crate::store::MintRow]) -> $crate::store::Minted;
+            schedules() -> ::std::vec::Vec<$crate::store::ScheduleRecord>;
         );
     };
     (@impl $topic:ident for $wrapper:ty, $how:tt;

@@ -2,8 +2,8 @@
 //!
 //! A [`Store`] opens [`Session`]s. A session is one connection; it is opened, used and dropped on one
 //! thread, so it needs not be `Send`. Its operations are split by topic: [`Jobs`] (the hot path),
-//! [`Operations`] (what an operator causes), [`Upkeep`] (what maintenance does and groups announce) and
-//! [`Reads`].
+//! [`Operations`] (what an operator causes), [`Upkeep`] (what maintenance does and groups announce),
+//! [`Reads`], [`Observing`] (cursors over the log of transitions) and [`Scheduling`] (recurring schedules).
 //!
 //! # Rules for every operation
 //!
@@ -47,8 +47,10 @@ mod fence;
 mod forward;
 mod hub;
 pub mod memory;
+mod observing;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod scheduling;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod types;
@@ -60,6 +62,8 @@ pub use clock::StoreClock;
 pub use error::{FaultClass, StoreError, StoreFaultClassifier, classify};
 pub use fence::{LeaseView, Refusal, SettledBy, Settlement, judge};
 pub use hub::{Hub, Subscription, Wake};
+pub use observing::Observing;
+pub use scheduling::Scheduling;
 pub use types::*;
 
 use crate::{JobId, Timestamp, WorkerId};
@@ -116,9 +120,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 }
 
 /// One connection to a store.
-pub trait Session: Jobs + Operations + Upkeep + Reads {}
+pub trait Session: Jobs + Operations + Upkeep + Reads + Observing + Scheduling {}
 
-impl<S: Jobs + Operations + Upkeep + Reads> Session for S {}
+impl<S: Jobs + Operations + Upkeep + Reads + Observing + Scheduling> Session for S {}
 
 /// The hot path: how jobs come in, are taken, kept and settled.
 pub trait Jobs {

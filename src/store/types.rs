@@ -2,12 +2,16 @@
 //!
 //! Requests are read by adapters; answers are made by them, hence the constructors.
 
+mod observing;
 mod operations;
 mod reads;
+mod scheduling;
 mod upkeep;
 
+pub use observing::*;
 pub use operations::*;
 pub use reads::*;
+pub use scheduling::*;
 pub use upkeep::*;
 
 use super::Rejection;
@@ -97,6 +101,8 @@ pub struct JobRow {
     pub parents: Vec<JobId>,
     /// Which of their ends release it.
     pub parent_rule: ParentRule,
+    /// The tick of a schedule that it was minted for.
+    pub tick: Option<Tick>,
 }
 
 impl JobRow {
@@ -115,6 +121,7 @@ impl JobRow {
             tags: Vec::new(),
             parents: Vec::new(),
             parent_rule: ParentRule::default(),
+            tick: None,
         }
     }
 
@@ -230,6 +237,8 @@ pub struct ClaimedJob {
     pub timeout: Option<Duration>,
     /// Its labels.
     pub tags: Vec<String>,
+    /// The tick of a schedule that it was minted for.
+    pub tick: Option<Tick>,
     /// The state the claim found it in, read under its lock.
     pub state_before: JobState,
     /// The state it has now, read back from the write.
@@ -262,6 +271,7 @@ impl ClaimedJob {
             retry: None,
             timeout: None,
             tags: Vec::new(),
+            tick: None,
             state_before: JobState::Scheduled,
             state: JobState::Leased,
             owner: Some(owner),
@@ -671,6 +681,8 @@ pub struct JobRecord {
     pub failure_detail: Option<String>,
     /// Which ends of its parents release it; of no meaning without parents.
     pub parent_rule: ParentRule,
+    /// The tick of a schedule that it was minted for.
+    pub tick: Option<Tick>,
 }
 
 impl JobRecord {
@@ -698,6 +710,7 @@ impl JobRecord {
             output: None,
             failure_detail: None,
             parent_rule: row.parent_rule,
+            tick: row.tick.clone(),
         }
     }
 

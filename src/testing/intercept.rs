@@ -2,11 +2,13 @@
 
 use crate::store::{
     Announcement, AuditFilter, AuditPage, Bounds, BulkAnswer, BulkChange, CancelAnswer, Claim,
-    Claimed, EnqueueAnswer, Exchanged, Found, HandedBack, Held, Hub, JobFilter, JobRecord, JobRow,
-    Jobs, Lapsed, LatchesWorkedOff, LeaseRef, Operations, OutcomeRow, Page, ParentRecord,
-    PumpRecord, Purge, Purged, QueueAnswer, QueueChange, QueueCount, QueueSettings, Reads, Renewal,
-    Reported, RequeueAnswer, Revoked, Session, Store, StoreError, StoreFaultClassifier, Transition,
-    Upkeep,
+    Claimed, Declared, DueSchedules, EnqueueAnswer, Exchanged, Found, HandedBack, Held, Hub,
+    JobFilter, JobRecord, JobRow, Jobs, Lapsed, LatchesWorkedOff, LeaseRef, MintRow, Minted,
+    Observe, Observed, ObserverChange, ObserverRecord, Observing, Operations, OutcomeRow, Page,
+    ParentRecord, ParkedDelivery, PumpRecord, Purge, Purged, QueueAnswer, QueueChange, QueueCount,
+    QueueSettings, Reads, Renewal, Reported, RequeueAnswer, Resolve, Resolved, Revoked,
+    ScheduleAnswer, ScheduleChange, ScheduleRecord, ScheduleRow, Scheduling, Session, Store,
+    StoreError, StoreFaultClassifier, Transition, Upkeep,
 };
 use crate::{JobId, Timestamp, WorkerId};
 use parking_lot::Mutex;
@@ -75,6 +77,28 @@ pub enum StoreCall {
     Queues,
     /// [`Reads::pumps`].
     Pumps,
+    /// [`Observing::observe`].
+    Observe,
+    /// [`Observing::resolve`].
+    Resolve,
+    /// [`Observing::release_cursor`].
+    ReleaseCursor,
+    /// [`Observing::observers`].
+    Observers,
+    /// [`Observing::parked`].
+    Parked,
+    /// [`Observing::change_observer`].
+    ChangeObserver,
+    /// [`Scheduling::declare`].
+    Declare,
+    /// [`Scheduling::change_schedule`].
+    ChangeSchedule,
+    /// [`Scheduling::due_schedules`].
+    DueSchedules,
+    /// [`Scheduling::mint`].
+    Mint,
+    /// [`Scheduling::schedules`].
+    Schedules,
     /// The drop of a session, before the real one is dropped: an error is of no use to anybody then,
     /// a panic unwinds out of the drop.
     CloseSession,
@@ -82,7 +106,7 @@ pub enum StoreCall {
 
 impl StoreCall {
     /// Every call.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 40] = [
         Self::OpenSession,
         Self::Enqueue,
         Self::Claim,
@@ -111,6 +135,17 @@ impl StoreCall {
         Self::Audit,
         Self::Queues,
         Self::Pumps,
+        Self::Observe,
+        Self::Resolve,
+        Self::ReleaseCursor,
+        Self::Observers,
+        Self::Parked,
+        Self::ChangeObserver,
+        Self::Declare,
+        Self::ChangeSchedule,
+        Self::DueSchedules,
+        Self::Mint,
+        Self::Schedules,
         Self::CloseSession,
     ];
 }
@@ -167,7 +202,7 @@ impl Intercept {
             inner: Box::new(inner),
             gate: Mutex::default(),
             hooks: Mutex::default(),
-            calls: Default::default(),
+            calls: [const { AtomicU64::new(0) }; StoreCall::ALL.len()],
         }))
     }
 
@@ -346,5 +381,24 @@ hooks! {
         on_audit, audit, Audit(filter: &AuditFilter) -> AuditPage;
         on_queues, queues, Queues() -> Vec<QueueSettings>;
         on_pumps, pumps, Pumps() -> Vec<PumpRecord>;
+    }
+    Observing {
+        on_observe, observe, Observe(ask: &Observe<'_>) -> Observed;
+        on_resolve, resolve, Resolve(resolve: &Resolve<'_>) -> Resolved;
+        on_release_cursor, release_cursor, ReleaseCursor(observer: &str, worker: WorkerId, epoch: u64) -> Timestamp;
+        on_observers, observers, Observers() -> Vec<ObserverRecord>;
+        on_parked, parked, Parked(observer: &str, after: Option<u64>, max: u32) -> Vec<ParkedDelivery>;
+        on_change_observer, change_observer, ChangeObserver(
+            actor: &str, observer: &str, change: ObserverChange
+        ) -> u64;
+    }
+    Scheduling {
+        on_declare, declare, Declare(owner: &str, rows: &[ScheduleRow], is_whole: bool) -> Declared;
+        on_change_schedule, change_schedule, ChangeSchedule(
+            actor: &str, name: &str, change: &ScheduleChange
+        ) -> ScheduleAnswer;
+        on_due_schedules, due_schedules, DueSchedules(max: u32) -> DueSchedules;
+        on_mint, mint, Mint(rows: &[MintRow]) -> Minted;
+        on_schedules, schedules, Schedules() -> Vec<ScheduleRecord>;
     }
 }

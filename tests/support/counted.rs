@@ -154,4 +154,4 @@ impl Jobs for CountedSession {
     }
 }
 
-backwave::forward_session!(CountedSession, |this| this.other(); Operations Upkeep Reads);
+backwave::forward_session!(CountedSession, |this| this.other(); Operations Upkeep Reads Observing Scheduling);

@@ -170,6 +170,7 @@ fn handed_out(job: &Job, name: &PlaceName<'_>, before: Life) -> ClaimedJob {
         retry: job.retry,
         timeout: job.timeout,
         tags: job.tags.clone(),
+        tick: job.tick.clone(),
         state_before: before.state,
         state: job.life.state,
         owner: job.life.hold.map(|(owner, _)| owner),

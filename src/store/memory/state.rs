@@ -11,7 +11,8 @@ use super::queues::Settings;
 use crate::invariant::InvariantTrigger;
 use crate::kernel::latch::ParentRule;
 use crate::store::{
-    Body, HistoryPolicy, Hub, JobRecord, JobRow, LeaseView, Settlement, Transition, TransitionBy,
+    Body, HistoryPolicy, Hub, JobRecord, JobRow, LeaseView, Settlement, Tick, Transition,
+    TransitionBy,
 };
 use crate::{JobId, JobState, RetryPolicy, Timestamp, WorkerId};
 use std::collections::{BTreeMap, VecDeque};
@@ -90,6 +91,8 @@ pub(super) struct Job {
     /// Those it was enqueued with, whatever has become of them.
     pub(super) parents: Vec<JobId>,
     pub(super) parent_rule: ParentRule,
+    /// The tick of a schedule that it was minted for.
+    pub(super) tick: Option<Tick>,
     pub(super) life: Life,
     pub(super) output: Option<Body>,
     pub(super) detail: Option<String>,
@@ -211,6 +214,7 @@ impl State {
             timeout: row.timeout,
             tags: row.tags.clone(),
             parents,
+            tick: row.tick.clone(),
             parent_rule: row.parent_rule,
             life,
             output: None,
@@ -346,6 +350,7 @@ impl State {
             output: job.output.clone(),
             failure_detail: job.detail.clone(),
             parent_rule: job.parent_rule,
+            tick: job.tick.clone(),
         }
     }
 }

@@ -39,9 +39,11 @@ mod floor;
 mod lease;
 mod matching;
 mod migrate;
+mod observing;
 mod operations;
 mod reads;
 mod report;
+mod scheduling;
 mod schema;
 mod session;
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(super) const HISTORY: &str = "SELECT t.position, t.at, t.from_state, t.to_st
     t.worker, t.detail FROM {schema}.transitions AS t WHERE t.job = $1 OFFSET 0) AS t ORDER BY t.position";
 
 pub(super) const AUDIT: &str = "SELECT a.position, a.at, a.actor, a.action, a.concurrency_limit, a.job, \
-    a.queue FROM {schema}.audit AS a WHERE a.position < $1 AND ($2::uuid IS NULL OR a.job = $2) \
+    a.queue, a.subject FROM {schema}.audit AS a WHERE a.position < $1 AND ($2::uuid IS NULL OR a.job = $2) \
     AND ($3::text IS NULL OR a.queue = $3) AND ($4::text IS NULL OR a.actor = $4) \
     ORDER BY a.position DESC LIMIT $5";
 
@@ -159,14 +159,16 @@ fn unpack_audit(row: &Row) -> Result<AuditRecord, StoreError> {
     let limit = limit_of(row, 4)?;
     let action =
         member(row, 3, "an audit record's action", |code| AuditAction::from_code(code, limit))?;
-    Ok(AuditRecord::new(
+    let mut record = AuditRecord::new(
         position(row)?,
         row.try_get(1).map_err(fault)?,
         row.try_get(2).map_err(fault)?,
         action,
         row.try_get(5).map_err(fault)?,
         row.try_get(6).map_err(fault)?,
-    ))
+    );
+    record.subject = row.try_get(7).map_err(fault)?;
+    Ok(record)
 }
 
 pub(super) fn queues(session: &mut PostgresSession) -> Result<Vec<QueueSettings>, StoreError> {

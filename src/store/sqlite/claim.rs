@@ -331,6 +331,7 @@ fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Taken, StoreE
         retry: row::retry(row, 9, id)?,
         timeout: row::timeout(row, 10)?,
         tags: row::tags(row, 11, id)?,
+        tick: None,
         state_before,
         state: state_before,
         owner: None,

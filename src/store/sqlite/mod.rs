@@ -38,6 +38,7 @@ mod latch;
 mod lease;
 mod locked;
 mod migrate;
+mod observing;
 mod open;
 mod operations;
 mod pumps;
@@ -47,6 +48,7 @@ mod reads;
 mod records;
 mod report;
 mod row;
+mod scheduling;
 mod session;
 #[cfg(test)]
 mod tests;

@@ -96,7 +96,7 @@ pub(super) fn audit_query(filter: &AuditFilter) -> (String, Vec<Value>) {
             filter.before.map(|before| Value::Integer(i64::try_from(before).unwrap_or(i64::MAX))),
         ),
     ];
-    let mut sql = "SELECT position, at, actor, action, concurrency_limit, job, queue \
+    let mut sql = "SELECT position, at, actor, action, concurrency_limit, job, queue, subject \
                      FROM main.backwave_audit WHERE true"
         .to_owned();
     let mut values = Vec::new();
@@ -120,7 +120,9 @@ fn audit_record(row: &Row<'_>) -> Result<AuditRecord, StoreError> {
         StoreError::found(InvariantTrigger::UndefinedEnumValueStored, message)
     })?;
     let job = row.get::<_, Option<[u8; 16]>>(5)?.map(JobId::from_bytes);
-    Ok(AuditRecord::new(position, at, row.get(2)?, action, job, row.get(6)?))
+    let mut record = AuditRecord::new(position, at, row.get(2)?, action, job, row.get(6)?);
+    record.subject = row.get(7)?;
+    Ok(record)
 }
 
 /// Of one parent, and whether it holds the job `?1` back.

@@ -170,6 +170,20 @@ pub enum AuditAction {
     Resume,
     /// Set a queue's limit, or took it away.
     Limit(Option<u32>),
+    /// Paused a schedule.
+    PauseSchedule,
+    /// Resumed a schedule.
+    ResumeSchedule,
+    /// Removed a schedule.
+    RemoveSchedule,
+    /// Minted a job of a schedule beside its ticks.
+    TriggerSchedule,
+    /// Had parked deliveries of an observer tried again.
+    Redeliver,
+    /// Forgot parked deliveries of an observer.
+    Discard,
+    /// Removed an observer.
+    RemoveObserver,
 }
 
 impl AuditAction {
@@ -183,6 +197,13 @@ impl AuditAction {
             Self::Pause => 4,
             Self::Resume => 5,
             Self::Limit(_) => 6,
+            Self::PauseSchedule => 8,
+            Self::ResumeSchedule => 9,
+            Self::RemoveSchedule => 10,
+            Self::TriggerSchedule => 11,
+            Self::Redeliver => 12,
+            Self::Discard => 13,
+            Self::RemoveObserver => 14,
         }
     }
 
@@ -196,6 +217,13 @@ impl AuditAction {
             4 => Self::Pause,
             5 => Self::Resume,
             6 => Self::Limit(limit),
+            8 => Self::PauseSchedule,
+            9 => Self::ResumeSchedule,
+            10 => Self::RemoveSchedule,
+            11 => Self::TriggerSchedule,
+            12 => Self::Redeliver,
+            13 => Self::Discard,
+            14 => Self::RemoveObserver,
             _ => return None,
         })
     }
@@ -225,8 +253,10 @@ pub struct AuditRecord {
     pub action: AuditAction,
     /// The job it was done to.
     pub job: Option<JobId>,
-    /// The queue it was done to, or the job's.
+    /// The queue it was done to, or the job's. Empty, where it is about neither.
     pub queue: String,
+    /// The schedule or the observer it was done to.
+    pub subject: Option<String>,
 }
 
 impl AuditRecord {
@@ -240,6 +270,13 @@ impl AuditRecord {
         job: Option<JobId>,
         queue: String,
     ) -> Self {
-        Self { position, at, actor, action, job, queue }
+        Self { position, at, actor, action, job, queue, subject: None }
+    }
+
+    /// Says which schedule or observer it was done to.
+    #[must_use]
+    pub fn about(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
     }
 }

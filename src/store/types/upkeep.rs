@@ -20,6 +20,9 @@ pub struct Retention {
     pub audit: Option<Duration>,
     /// So many transitions of one job, the newest. Default 64.
     pub transitions_per_job: u32,
+    /// Transitions that a registered observer has not passed, and their jobs. Older ones go although it has not
+    /// seen them, which is told. Default 7 d.
+    pub unobserved: Option<Duration>,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -33,6 +36,7 @@ impl Default for Retention {
             quarantined: Some(DAY.saturating_mul(14)),
             audit: Some(DAY.saturating_mul(90)),
             transitions_per_job: 64,
+            unobserved: Some(DAY.saturating_mul(7)),
         }
     }
 }
@@ -48,6 +52,7 @@ impl Retention {
             quarantined: None,
             audit: None,
             transitions_per_job: u32::MAX,
+            unobserved: None,
         }
     }
 
@@ -90,6 +95,13 @@ impl Retention {
     #[must_use]
     pub const fn transitions_per_job(mut self, count: u32) -> Self {
         self.transitions_per_job = count;
+        self
+    }
+
+    /// Keeps transitions that a registered observer has not passed for so long, or for ever.
+    #[must_use]
+    pub fn unobserved(mut self, keep: impl Into<Option<Duration>>) -> Self {
+        self.unobserved = keep.into();
         self
     }
 
@@ -153,6 +165,9 @@ pub struct Purged {
     pub cursor: PurgeCursor,
     /// Whether the page was full: going on at once finds more to look at.
     pub more: bool,
+    /// How many transitions were taken that a registered observer had not passed, being older than
+    /// [`Retention::unobserved`].
+    pub unobserved: u64,
     /// The store's time.
     pub store_time: Timestamp,
 }
@@ -161,7 +176,14 @@ impl Purged {
     /// An answer.
     #[must_use]
     pub const fn new(jobs: u32, cursor: PurgeCursor, more: bool, store_time: Timestamp) -> Self {
-        Self { jobs, cursor, more, store_time }
+        Self { jobs, cursor, more, unobserved: 0, store_time }
+    }
+
+    /// Says that so many transitions were taken that an observer had not passed.
+    #[must_use]
+    pub const fn unobserved(mut self, count: u64) -> Self {
+        self.unobserved = count;
+        self
     }
 }
 

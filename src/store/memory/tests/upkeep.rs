@@ -21,6 +21,7 @@ fn nothing_kept() -> Purge {
         quarantined: zero,
         audit: zero,
         transitions_per_job: 64,
+        unobserved: zero,
     };
     Purge::new(retention, 100)
 }

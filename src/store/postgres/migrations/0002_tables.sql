@@ -65,7 +65,9 @@ CREATE TABLE {schema}.audit (
     concurrency_limit bigint,
     action smallint NOT NULL,
     actor text COLLATE "C" NOT NULL,
-    queue text COLLATE "C" NOT NULL
+    queue text COLLATE "C" NOT NULL,
+    -- The schedule or the observer that it was done to.
+    subject text COLLATE "C"
 );
 CREATE INDEX audit_at ON {schema}.audit (at, position);
 CREATE INDEX audit_job ON {schema}.audit (job, position) WHERE job IS NOT NULL;

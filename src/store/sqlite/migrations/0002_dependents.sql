@@ -59,11 +59,14 @@ CREATE TABLE backwave_audit (
     position          INTEGER PRIMARY KEY AUTOINCREMENT,
     at                INTEGER NOT NULL,
     actor             TEXT    NOT NULL,
-    -- 1 cancel, 2 requeue, 3 revoke, 4 pause, 5 resume, 6 limit.
+    -- 1 cancel, 2 requeue, 3 revoke, 4 pause, 5 resume, 6 limit, 7 limit per key; of schedules 8 pause, 9 resume,
+    -- 10 remove, 11 trigger; of observers 12 redeliver, 13 discard, 14 remove.
     action            INTEGER NOT NULL CHECK (action >= 0),
     concurrency_limit INTEGER,
     job               BLOB    CHECK (length(job) = 16),
-    queue             TEXT    NOT NULL
+    queue             TEXT    NOT NULL,
+    -- The schedule or the observer that it was done to.
+    subject           TEXT
 ) STRICT;
 
 CREATE INDEX backwave_audit_at    ON backwave_audit (at);
