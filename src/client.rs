@@ -144,6 +144,11 @@ impl Client {
         self.0.store.bounds().queue_bytes_max
     }
 
+    /// Has those who [`wait`](Self::wait) in this process look again.
+    pub(crate) fn settled(&self) {
+        self.hub().settled();
+    }
+
     fn hub(&self) -> &crate::store::Hub {
         self.0.store.hub()
     }

@@ -56,7 +56,10 @@ impl Operator {
         let actor = self.actor.clone();
         let called = self.client.call(move |session| session.request_cancel(&actor, id))?;
         match called.answer {
-            CancelAnswer::Cancelled => Ok(CancelOutcome::Cancelled),
+            CancelAnswer::Cancelled => {
+                self.client.settled();
+                Ok(CancelOutcome::Cancelled)
+            }
             // Our own doing, by a try whose answer was lost.
             CancelAnswer::Ended(JobState::Cancelled) if called.in_doubt => {
                 Ok(CancelOutcome::Cancelled)
@@ -146,6 +149,9 @@ impl Operator {
                 session.change_matching(&actor, change, &filter, after, PAGE_MAX)
             })?;
             changed += u64::from(page.answer.changed);
+            if page.answer.changed > 0 && change == BulkChange::Cancel {
+                self.client.settled();
+            }
             match page.answer.next {
                 Some(next) => after = Some(next),
                 None => return Ok(changed),

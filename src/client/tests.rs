@@ -18,6 +18,8 @@ enum Mischief {
     LostAnswer,
     /// The call is refused with a code, transiently, on a session that stands.
     Busy,
+    /// The call is refused as a whole, transiently, and the session is lost.
+    Refused,
     /// A fault that nobody knows.
     Unknown,
     Violation,
@@ -121,6 +123,9 @@ impl FakeSession {
                 return Err(reset().with_session_lost());
             }
             Some(Mischief::Busy) => return Err(reset().with_code("5")),
+            Some(Mischief::Refused) => {
+                return Err(reset().with_session_lost().with_refused_whole());
+            }
             Some(Mischief::Unknown) => {
                 return Err(StoreError::new(fmt::Error).with_code("XX000"));
             }
@@ -283,7 +288,7 @@ fn an_answer_that_stays_lost_is_told_with_the_ids() {
 
 #[test]
 fn what_was_surely_not_stored_is_not_called_unknown() {
-    for mischief in [Mischief::NoConnection, Mischief::Busy] {
+    for mischief in [Mischief::NoConnection, Mischief::Busy, Mischief::Refused] {
         let (store, _) = fake(&[mischief; 4]);
         let refused = Client::new(store.clone()).enqueue(&Greet).expect_err("never answered");
         assert!(matches!(refused, EnqueueError::Store(_)), "{mischief:?}: {refused:?}");
@@ -293,6 +298,23 @@ fn what_was_surely_not_stored_is_not_called_unknown() {
     let refused = Client::new(store.clone()).enqueue(&Greet).expect_err("an unknown fault");
     assert!(matches!(refused, EnqueueError::Store(_)), "{refused:?}");
     assert_eq!(store.count("call"), 1, "an unknown fault is not repeated");
+}
+
+#[test]
+fn who_waits_for_a_job_hears_of_an_operators_cancel() {
+    let memory = MemoryStore::new();
+    let client = Client::new(memory.clone());
+    let operator = client.operator("ada");
+    for by_filter in [false, true] {
+        let job = client.enqueue(&Greet).expect("enqueues").id;
+        let seen = memory.hub().settled_count();
+        if by_filter {
+            assert_eq!(operator.cancel_matching(&JobFilter::new()).expect("cancels"), 1);
+        } else {
+            operator.cancel(job).expect("cancels");
+        }
+        assert_eq!(memory.hub().settled_count(), seen + 1);
+    }
 }
 
 #[test]

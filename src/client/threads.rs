@@ -310,14 +310,15 @@ impl Slot {
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                let may_be_done = error.session_lost() || error.code().is_none();
+                let may_be_done =
+                    !error.refused_whole() && (error.session_lost() || error.code().is_none());
                 if error.session_lost() {
                     close(session);
                 } else {
                     self.session = Some(session);
                 }
-                // Only a database that has answered with a code, on a session that stands, has surely
-                // refused the whole call.
+                // Only a database that has answered with a code, on a session that stands, or of whose
+                // refusal the adapter is sure, has refused the whole call.
                 Err(TryError::Store { error, may_be_done })
             }
             Err(error) => {

@@ -37,6 +37,7 @@ struct Fault {
     /// What to print instead of the source's own text.
     message: Option<String>,
     session_lost: bool,
+    refused_whole: bool,
     source: BoxError,
 }
 
@@ -74,6 +75,7 @@ impl StoreError {
             code: None,
             message: None,
             session_lost: false,
+            refused_whole: false,
             source: Box::new(source),
         }))
     }
@@ -122,6 +124,27 @@ impl StoreError {
     pub fn with_session_lost(mut self) -> Self {
         self.0.session_lost = true;
         self
+    }
+
+    /// Says that the call has surely had no effect, although the session is lost: the store answered, and
+    /// refused it as a whole. Without it, a call that lost its session is in doubt.
+    ///
+    /// ```
+    /// # use backwave::store::StoreError;
+    /// let full = StoreError::transient(std::io::Error::other("disk full"));
+    /// assert!(!full.refused_whole());
+    /// assert!(full.with_session_lost().with_refused_whole().refused_whole());
+    /// ```
+    #[must_use]
+    pub fn with_refused_whole(mut self) -> Self {
+        self.0.refused_whole = true;
+        self
+    }
+
+    /// Whether the call has surely had no effect.
+    #[must_use]
+    pub const fn refused_whole(&self) -> bool {
+        self.0.refused_whole
     }
 
     /// The database's own code: an SQLSTATE, or an SQLite extended result code.

@@ -20,6 +20,9 @@ const LOSES_SESSION: [&str; 19] = [
     "57P05", "25P03", "25P04", "25006", "53000", "53100", "53200", "53300", "53400",
 ];
 
+/// Of these, the ones that a server answers with before or instead of a commit: nothing of the call is left.
+const REFUSES_WHOLE: [&str; 6] = ["25006", "53000", "53100", "53200", "53300", "53400"];
+
 /// A statement that the session should know is not known, or one that it should not know is.
 const UNKNOWN_STATEMENT: [&str; 2] = ["26000", "42P05"];
 
@@ -63,7 +66,9 @@ fn classified(error: ::postgres::Error) -> StoreError {
             return StoreError::transient(error).with_code(code);
         }
         if LOSES_SESSION.contains(&code.as_str()) {
-            return StoreError::transient(error).with_code(code).with_session_lost();
+            let refused_whole = REFUSES_WHOLE.contains(&code.as_str());
+            let fault = StoreError::transient(error).with_code(code).with_session_lost();
+            return if refused_whole { fault.with_refused_whole() } else { fault };
         }
         return StoreError::new(error).with_code(code);
     }

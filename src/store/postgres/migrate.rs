@@ -107,6 +107,7 @@ pub(super) fn check_versions(versions: Option<(i32, i32)>) -> Result<i32, StoreE
 pub(super) fn schema_too_new(min_reader: i32) -> StoreError {
     StoreError::transient(PostgresOpenError::SchemaTooNew { min_reader, known: VERSION })
         .with_session_lost()
+        .with_refused_whole()
 }
 
 /// Brings the schema up to date; tells from which version to which, if anything was to do.

@@ -67,7 +67,7 @@ pub(super) fn require_readable(conn: &Connection, path: &Path) -> Result<u32, St
         let path = path.to_owned();
         let fault = SqliteFault::SchemaTooNew { path, version, min_reader, known: LATEST };
         // Whoever goes on opens a session anew, and hears it again until the program is a later one.
-        return Err(StoreError::from(fault).with_session_lost());
+        return Err(StoreError::from(fault).with_session_lost().with_refused_whole());
     }
     Ok(version)
 }

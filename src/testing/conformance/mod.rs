@@ -18,6 +18,10 @@
 //! # backwave::testing::conformance::run("enqueue::a_job_due_now_is_claimable_at_once", &fixture());
 //! ```
 //!
+//! What not every store can do has lists of its own: [`TRANSACTION_CLAUSES`] for stores that enqueue inside a
+//! transaction of the caller's, [`CRASH_CLAUSES`] for those whose operations consist of statements, between which
+//! a crash can come. No list has a clause that a store may skip.
+//!
 //! The clauses know a store by its contract only. They hold it to answers and to what can be read back, never to
 //! how it keeps its rows.
 
@@ -27,6 +31,7 @@ mod cascades;
 mod claim;
 mod contests;
 mod counting;
+mod crashes;
 mod dependents;
 mod desk;
 mod enqueue;
@@ -50,12 +55,14 @@ mod reads;
 mod reap;
 mod report;
 mod retention;
+mod transactions;
 mod waking;
 
-pub use list::CLAUSES;
+pub use list::{CLAUSES, CRASH_CLAUSES, TRANSACTION_CLAUSES};
 
 use super::VirtualClock;
 use crate::store::{HistoryPolicy, Store};
+use crate::{EnqueueError, Enqueued, NewJob};
 use std::any::Any;
 use std::fmt;
 
@@ -95,11 +102,36 @@ pub struct Fixture {
     clock: VirtualClock,
     store: Box<dyn Store>,
     open: Box<Open>,
+    transactions: Option<Box<Transactions>>,
+    crashes: Option<Box<Crashes>>,
     /// Dropped after the store and its sessions.
     _keep: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 type Open = dyn Fn(&StoreOptions) -> Box<dyn Store> + Send + Sync;
+type Transactions = dyn Fn(&mut TransactionBody<'_>) + Send + Sync;
+type Crashes = dyn Fn(Option<u32>) + Send + Sync;
+
+/// What is done inside a transaction of a caller's, and how that is to end.
+pub type TransactionBody<'a> = dyn FnMut(&mut dyn CallersTransaction) -> Ending + 'a;
+
+/// A transaction of a caller's own on the data of a fixture.
+pub trait CallersTransaction {
+    /// Enqueues inside of it, as the store under test does.
+    ///
+    /// # Errors
+    /// As that does.
+    fn enqueue(&mut self, job: NewJob) -> Result<Enqueued, EnqueueError>;
+}
+
+/// How a transaction is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// What was done in it stands.
+    Commit,
+    /// It never was.
+    RollBack,
+}
 
 impl Fixture {
     /// A fixture whose `open` gives a handle to the same, at first empty, data every time, judging by
@@ -110,7 +142,42 @@ impl Fixture {
     ) -> Self {
         let open = move |options: &StoreOptions| -> Box<dyn Store> { Box::new(open(options)) };
         let store = open(&StoreOptions::default());
-        Self { clock, store, open: Box::new(open), _keep: Vec::new() }
+        Self {
+            clock,
+            store,
+            open: Box::new(open),
+            transactions: None,
+            crashes: None,
+            _keep: Vec::new(),
+        }
+    }
+
+    /// Tells how to run something inside a transaction of a caller's: `run` begins one, hands it on, and ends it
+    /// as it is told.
+    #[must_use]
+    pub fn transactions(
+        mut self,
+        run: impl Fn(&mut TransactionBody<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.transactions = Some(Box::new(run));
+        self
+    }
+
+    /// Tells how to make the store crash: after `arm(Some(n))`, a call comes to nothing before its n-th write,
+    /// counted from 1, as if its process had died there; after `arm(None)`, none does.
+    #[must_use]
+    pub fn crashes(mut self, arm: impl Fn(Option<u32>) + Send + Sync + 'static) -> Self {
+        self.crashes = Some(Box::new(arm));
+        self
+    }
+
+    fn transact(&self, mut body: impl FnMut(&mut dyn CallersTransaction) -> Ending) {
+        let run = self.transactions.as_ref();
+        run.expect("the fixture tells how to run a transaction")(&mut body);
+    }
+
+    fn crash_at(&self, write: Option<u32>) {
+        self.crashes.as_ref().expect("the fixture tells how to crash")(write);
     }
 
     /// Keeps `guard` until the store is dropped: a folder, a schema to take away.
@@ -156,7 +223,8 @@ impl fmt::Debug for Fixture {
 /// # Panics
 /// When the clause does not hold, or when there is none of that name.
 pub fn run(name: &str, fixture: &Fixture) {
-    let clause = CLAUSES.iter().find(|clause| clause.name == name);
+    let mut all = CLAUSES.iter().chain(TRANSACTION_CLAUSES).chain(CRASH_CLAUSES);
+    let clause = all.find(|clause| clause.name == name);
     let clause = clause.unwrap_or_else(|| panic!("there is no clause {name:?}"));
     (clause.run)(fixture);
 }

@@ -114,7 +114,7 @@ fn expect_gives_up_its_session(error: &StoreError, expected: i32) {
     };
     assert_eq!(*min_reader, expected);
     assert_eq!(classify(error, None), FaultClass::Transient, "{error:?}");
-    assert!(error.session_lost(), "{error:?}");
+    assert!(error.session_lost() && error.refused_whole(), "{error:?}");
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn a_file_that_becomes_too_new_under_a_session_stops_its_writes_and_passes_once_
     let too_new = |error: &StoreError| {
         let fault = error.downcast_ref();
         assert!(matches!(fault, Some(SqliteFault::SchemaTooNew { min_reader: 3, known: 2, .. })));
-        assert!(error.session_lost(), "{error}");
+        assert!(error.session_lost() && error.refused_whole(), "{error}");
         assert_eq!(classify(error, bench.store.fault_classifier()), FaultClass::Transient);
         assert_eq!(error.trigger(), None);
     };
