@@ -5,6 +5,7 @@
 //! that a program built with `panic = "abort"` may enqueue.
 
 pub(crate) mod enqueue;
+mod graph;
 mod threads;
 mod ticket;
 

@@ -49,6 +49,19 @@ impl crate::SqliteStore {
     ) -> Result<Enqueued, EnqueueError> {
         enqueue(job.into(), |rows| self.enqueue_rows_in(tx, rows))
     }
+
+    /// As [`Self::enqueue_in`], for several jobs: all of them or none; one answer per job, in order. A parent
+    /// comes before its dependents.
+    ///
+    /// # Errors
+    /// As [`Self::enqueue_in`].
+    pub fn enqueue_many_in(
+        &self,
+        tx: &::rusqlite::Transaction<'_>,
+        jobs: impl IntoIterator<Item = impl Into<NewJob>>,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        enqueue_many(jobs, |rows| self.enqueue_rows_in(tx, rows))
+    }
 }
 
 #[cfg(feature = "postgres")]
@@ -79,14 +92,37 @@ impl crate::PostgresStore {
     ) -> Result<Enqueued, EnqueueError> {
         enqueue(job.into(), |rows| self.enqueue_rows_in(tx, rows))
     }
+
+    /// As [`Self::enqueue_in`], for several jobs: all of them or none; one answer per job, in order. A parent
+    /// comes before its dependents.
+    ///
+    /// # Errors
+    /// As [`Self::enqueue_in`].
+    pub fn enqueue_many_in(
+        &self,
+        tx: &mut ::postgres::Transaction<'_>,
+        jobs: impl IntoIterator<Item = impl Into<NewJob>>,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        enqueue_many(jobs, |rows| self.enqueue_rows_in(tx, rows))
+    }
 }
 
 fn enqueue(
     job: NewJob,
     store: impl FnOnce(&[JobRow]) -> Result<EnqueueAnswer, StoreError>,
 ) -> Result<Enqueued, EnqueueError> {
-    let batch = Batch::of([job])?;
+    // One answer per job is checked where it is read.
+    enqueue_many([job], store)?.pop().ok_or(EnqueueError::ThreadGone)
+}
+
+fn enqueue_many(
+    jobs: impl IntoIterator<Item = impl Into<NewJob>>,
+    store: impl FnOnce(&[JobRow]) -> Result<EnqueueAnswer, StoreError>,
+) -> Result<Vec<Enqueued>, EnqueueError> {
+    let batch = Batch::of(jobs)?;
+    if batch.rows().is_empty() {
+        return Ok(Vec::new());
+    }
     let (enqueued, _) = batch.read(store(batch.rows())?, false)?;
-    // One answer per job was checked just now.
-    enqueued.first().copied().ok_or(EnqueueError::ThreadGone)
+    Ok(enqueued)
 }

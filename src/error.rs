@@ -73,6 +73,12 @@ pub enum EnqueueError {
         /// Why.
         reason: Rejection,
     },
+    /// The jobs of a graph depend on each other in a circle.
+    #[error("{} job(s) depend on each other in a circle, {} among them", ids.len(), first(ids))]
+    Cycle {
+        /// The jobs of the circle: each depends on the next, and the last on the first.
+        ids: Vec<JobId>,
+    },
     /// A payload could not be written as JSON.
     #[error("the payload of job {index} of the call cannot be encoded")]
     Encode {
@@ -104,6 +110,10 @@ pub enum EnqueueError {
     /// The thread that carried out the call is gone.
     #[error("the thread that carried out the call is gone")]
     ThreadGone,
+}
+
+fn first(ids: &[JobId]) -> String {
+    ids.first().map(ToString::to_string).unwrap_or_default()
 }
 
 impl From<StoreError> for EnqueueError {

@@ -78,6 +78,9 @@ triggers! {
     /// lock. Halts. In SQLite no row can show it, since parent and gate come from one look at one table:
     /// only a view in that table's place does.
     ParentJobMissingFromBatch,
+    /// The store did not know a member of a graph as the parent of another, although it comes before it in the
+    /// same call. Comes back to the client's caller.
+    WorkflowMemberEnqueueRejected,
     /// A stored number is no member of its enum, or a stored retry policy is none. Halts.
     UndefinedEnumValueStored,
     /// A serialising lock said that it was not taken. Halts. In Postgres that of a migration, which is not

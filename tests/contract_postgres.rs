@@ -42,8 +42,8 @@ struct Inside<'a> {
 }
 
 impl CallersTransaction for Inside<'_> {
-    fn enqueue(&mut self, job: NewJob) -> Result<Enqueued, EnqueueError> {
-        self.store.enqueue_in(&mut self.tx, job)
+    fn enqueue(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.store.enqueue_many_in(&mut self.tx, jobs)
     }
 }
 

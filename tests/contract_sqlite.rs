@@ -58,8 +58,8 @@ struct Inside<'a> {
 }
 
 impl CallersTransaction for Inside<'_> {
-    fn enqueue(&mut self, job: NewJob) -> Result<Enqueued, EnqueueError> {
-        self.store.enqueue_in(&self.tx, job)
+    fn enqueue(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.store.enqueue_many_in(&self.tx, jobs)
     }
 }
 
@@ -123,8 +123,8 @@ fn a_report_in_two_commits_is_found_by_its_clause() {
 struct Outside(Client);
 
 impl CallersTransaction for Outside {
-    fn enqueue(&mut self, job: NewJob) -> Result<Enqueued, EnqueueError> {
-        self.0.enqueue(job)
+    fn enqueue(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.0.enqueue_many(jobs)
     }
 }
 

@@ -40,6 +40,26 @@ impl Batch {
         Ok(Self { rows, is_own_id })
     }
 
+    /// The places of the jobs in an order in which each comes after its parents, or a cycle.
+    pub(super) fn order(&self) -> Result<Vec<usize>, Vec<JobId>> {
+        let members: Vec<_> =
+            self.rows.iter().map(|row| (row.id, row.parents.as_slice())).collect();
+        crate::kernel::graph::order(&members)
+    }
+
+    /// The same jobs in another order.
+    pub(super) fn rearranged(&self, order: &[usize]) -> Self {
+        Self {
+            rows: order.iter().map(|place| self.rows[*place].clone()).collect(),
+            is_own_id: order.iter().map(|place| self.is_own_id[*place]).collect(),
+        }
+    }
+
+    /// Whether a job of that id comes before the place.
+    pub(super) fn stands_before(&self, id: JobId, place: usize) -> bool {
+        self.rows.iter().take(place).any(|row| row.id == id)
+    }
+
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn rows(&self) -> &[JobRow] {
         &self.rows

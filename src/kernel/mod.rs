@@ -5,6 +5,7 @@
 
 pub(crate) mod dispatch;
 pub(crate) mod driver;
+pub(crate) mod graph;
 pub(crate) mod latch;
 pub(crate) mod retry;
 pub(crate) mod state;

@@ -542,6 +542,7 @@ clauses! {
         a_dependent_of_a_parent_that_has_ended_is_decided_at_once,
         a_rolled_back_dependent_leaves_no_edge,
         many_jobs_of_one_transaction_come_and_go_together,
+        one_refused_job_of_several_leaves_none_of_them_and_the_rest_stands,
     ]
 }
 

@@ -121,7 +121,7 @@ pub trait CallersTransaction {
     ///
     /// # Errors
     /// As that does.
-    fn enqueue(&mut self, job: NewJob) -> Result<Enqueued, EnqueueError>;
+    fn enqueue(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>, EnqueueError>;
 }
 
 /// How a transaction is to end.

@@ -3,15 +3,21 @@
 use super::desk::{Desk, SECOND, ids};
 use super::{CallersTransaction, Ending, Fixture};
 use crate::store::{Outcome, ParentRule};
-use crate::{EnqueueError, JobId, JobState, NewJob, WorkerId};
+use crate::{EnqueueError, Enqueued, JobId, JobState, NewJob, WorkerId};
 
 fn work() -> NewJob {
     NewJob::raw("work", "{}").queue("default")
 }
 
+fn enqueue(tx: &mut dyn CallersTransaction, job: NewJob) -> Result<Enqueued, EnqueueError> {
+    let mut enqueued = tx.enqueue(vec![job])?;
+    assert_eq!(enqueued.len(), 1, "one answer per job");
+    Ok(enqueued.remove(0))
+}
+
 #[track_caller]
 fn add(tx: &mut dyn CallersTransaction, job: NewJob) -> JobId {
-    let enqueued = tx.enqueue(job).expect("accepted");
+    let enqueued = enqueue(tx, job).expect("accepted");
     assert!(enqueued.is_new, "the job is new");
     enqueued.id
 }
@@ -53,7 +59,7 @@ pub(super) fn a_refused_job_leaves_the_transaction_as_it_was(fixture: &Fixture) 
     fixture.transact(|tx| {
         add(tx, work());
         for refused in [work().parent(JobId::new()), work().queue("q".repeat(limit + 1))] {
-            match tx.enqueue(refused) {
+            match enqueue(tx, refused) {
                 Err(EnqueueError::Rejected { index: 0, .. }) => {}
                 other => panic!("not refused: {other:?}"),
             }
@@ -68,7 +74,7 @@ pub(super) fn an_id_that_exists_is_told_as_not_new_and_left_alone(fixture: &Fixt
     let mut desk = Desk::open(fixture);
     let stored = desk.add(&super::desk::row());
     fixture.transact(|tx| {
-        let again = tx.enqueue(work().id(stored).tag("other")).expect("accepted");
+        let again = enqueue(tx, work().id(stored).tag("other")).expect("accepted");
         assert_eq!((again.id, again.is_new), (stored, false));
         Ending::Commit
     });
@@ -78,7 +84,7 @@ pub(super) fn an_id_that_exists_is_told_as_not_new_and_left_alone(fixture: &Fixt
 pub(super) fn an_id_of_the_same_transaction_is_told_as_not_new(fixture: &Fixture) {
     fixture.transact(|tx| {
         let id = add(tx, work());
-        assert!(!tx.enqueue(work().id(id)).expect("accepted").is_new);
+        assert!(!enqueue(tx, work().id(id)).expect("accepted").is_new);
         Ending::Commit
     });
     assert_eq!(Desk::open(fixture).take(WorkerId::new(), 9).len(), 1);
@@ -141,4 +147,19 @@ pub(super) fn many_jobs_of_one_transaction_come_and_go_together(fixture: &Fixtur
         desk.wait(SECOND * 100);
         assert_eq!(desk.take(WorkerId::new(), 99).len(), expected);
     }
+}
+
+pub(super) fn one_refused_job_of_several_leaves_none_of_them_and_the_rest_stands(
+    fixture: &Fixture,
+) {
+    fixture.transact(|tx| {
+        let kept = add(tx, work());
+        let refused = tx.enqueue(vec![work(), work().parent(kept), work().parent(JobId::new())]);
+        assert!(matches!(refused, Err(EnqueueError::Rejected { index: 2, .. })), "{refused:?}");
+        assert_eq!(tx.enqueue(Vec::new()).expect("nothing to do").len(), 0);
+        Ending::Commit
+    });
+    let mut desk = Desk::open(fixture);
+    assert_eq!(desk.take(WorkerId::new(), 9).len(), 1);
+    assert_eq!(desk.counts().len(), 1, "only what is leased");
 }
