@@ -1,12 +1,11 @@
 //! How attempts end: one read under the lock, the fence for each row, one write.
 
-use super::batch::{Heap, Records};
 use super::latch;
 use super::locked::{self, Locked};
 use super::work::{Change, Work};
 use crate::kernel::state::JobState;
 use crate::store::{
-    GATES_MAX, Mode, OutcomeRow, RowReport, SettledBy, Settlement, StaleReason, StoreError,
+    Body, GATES_MAX, Mode, OutcomeRow, RowReport, SettledBy, Settlement, StaleReason, StoreError,
     TransitionBy, judge,
 };
 use crate::{JobId, Timestamp};
@@ -69,18 +68,24 @@ fn note(
     });
 }
 
-/// The settlements of a batch, on their way into one statement.
+/// The settlements of a batch, on their way to their rows.
 #[derive(Default)]
-struct Writes {
-    records: Records,
-    heap: Heap,
-    count: usize,
+struct Writes<'a>(Vec<Write<'a>>);
+
+/// One of them.
+struct Write<'a> {
+    seq: i64,
+    state: JobState,
+    due_at: Timestamp,
+    failures: u32,
+    by: SettledBy,
+    row: &'a OutcomeRow,
 }
 
-impl Writes {
+impl<'a> Writes<'a> {
     /// Notes one settlement, and changes `job` to what the row will be, so that a second row for the
     /// same job in this batch is judged as if it came later.
-    fn add(&mut self, job: &mut Locked, row: &OutcomeRow, now: Timestamp) -> JobState {
+    fn add(&mut self, job: &mut Locked, row: &'a OutcomeRow, now: Timestamp) -> JobState {
         let state = row.outcome.state(job.cancel_requested);
         let by = match row.mode {
             Mode::Holder => SettledBy::Holder,
@@ -95,60 +100,41 @@ impl Writes {
         job.view.expiry = None;
         job.view.settled =
             Some(Settlement { attempt: row.attempt, by, receipt: Some(row.receipt) });
-
-        let output = row.output.as_ref().filter(|_| state == JobState::Succeeded);
-        let output = output.map(|body| self.heap.push(body.as_bytes()));
-        let detail = row.detail.as_ref().map(|text| self.heap.push(text.as_bytes()));
-        self.records.number(job.seq);
-        self.records.number(i64::from(state.code()));
-        self.records.number(job.due_at.as_micros());
-        self.records.number(i64::from(job.failures));
-        self.records.number(i64::from(by.code()));
-        self.records.number(row.receipt.sequence.cast_signed());
-        self.records.span(output);
-        self.records.span(detail);
-        self.records.bytes(row.receipt.pump.as_bytes());
-        self.count += 1;
+        let (due_at, failures) = (job.due_at, job.failures);
+        self.0.push(Write { seq: job.seq, state, due_at, failures, by, row });
         state
     }
 
-    /// Writes all of them by one statement. `substr` of an empty heap is NULL, not empty.
+    /// Writes them one by one, each by its row's address. There is no way between us and the engine that a
+    /// statement for many would save, and what that unpacks costs more than a step of a prepared one.
     fn carry_out(&self, conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
-        if self.records.is_empty() {
+        if self.0.is_empty() {
             return Ok(());
         }
         let mut statement = conn.prepare_cached(SETTLE)?;
-        let (records, heap) = (self.records.as_blob(), self.heap.as_blob());
-        let touched = statement.execute(params![records, heap, now.as_micros()])?;
-        locked::expect_touched("a report", touched, self.count)
+        let mut touched = 0;
+        for Write { seq, state, due_at, failures, by, row } in &self.0 {
+            let output = row.output.as_ref().filter(|_| *state == JobState::Succeeded);
+            touched += statement.execute(params![
+                seq,
+                state.code(),
+                due_at.as_micros(),
+                failures,
+                state.is_terminal().then(|| now.as_micros()),
+                by.code(),
+                row.receipt.pump.as_bytes(),
+                row.receipt.sequence.cast_signed(),
+                output.map(Body::as_bytes),
+                row.detail,
+            ])?;
+        }
+        locked::expect_touched("a report", touched, self.0.len())
     }
 }
 
-/// All settlements of a batch. `?1` holds records of 216 bytes, ten cells of 20 and the pump of the
-/// receipt; `?2` the outputs and details they point into; `?3` is the time.
-pub(super) const SETTLE: &str = "WITH RECURSIVE record (at) AS ( \
-                 SELECT 0 UNION ALL SELECT at + 216 FROM record WHERE at + 216 < length(?1)) \
-             UPDATE main.backwave_jobs AS j \
-                SET state = r.state, due_at = r.due_at, failures = r.failures, \
-                    owner = NULL, expiry = NULL, \
-                    finished_at = CASE WHEN r.state > 2 THEN ?3 END, \
-                    settled_attempt = j.attempt, settled_by = r.settled_by, \
-                    receipt_pump = r.receipt_pump, receipt_sequence = r.receipt_sequence, \
-                    output = CASE WHEN r.output_length >= 0 \
-                                  THEN COALESCE(substr(?2, r.output_at + 1, r.output_length), x'') END, \
-                    failure_detail = CASE WHEN r.detail_length >= 0 \
-                                          THEN COALESCE(CAST(substr(?2, r.detail_at + 1, r.detail_length) AS TEXT), '') \
-                                          ELSE j.failure_detail END \
-               FROM (SELECT CAST(substr(?1, at + 1, 20) AS INTEGER) AS seq, \
-                            CAST(substr(?1, at + 21, 20) AS INTEGER) AS state, \
-                            CAST(substr(?1, at + 41, 20) AS INTEGER) AS due_at, \
-                            CAST(substr(?1, at + 61, 20) AS INTEGER) AS failures, \
-                            CAST(substr(?1, at + 81, 20) AS INTEGER) AS settled_by, \
-                            CAST(substr(?1, at + 101, 20) AS INTEGER) AS receipt_sequence, \
-                            CAST(substr(?1, at + 121, 20) AS INTEGER) AS output_at, \
-                            CAST(substr(?1, at + 141, 20) AS INTEGER) AS output_length, \
-                            CAST(substr(?1, at + 161, 20) AS INTEGER) AS detail_at, \
-                            CAST(substr(?1, at + 181, 20) AS INTEGER) AS detail_length, \
-                            substr(?1, at + 201, 16) AS receipt_pump \
-                       FROM record) AS r \
-              WHERE j.seq = r.seq";
+pub(super) const SETTLE: &str = "UPDATE main.backwave_jobs \
+                SET state = ?2, due_at = ?3, failures = ?4, owner = NULL, expiry = NULL, \
+                    finished_at = ?5, settled_attempt = attempt, settled_by = ?6, \
+                    receipt_pump = ?7, receipt_sequence = ?8, output = ?9, \
+                    failure_detail = COALESCE(?10, failure_detail) \
+              WHERE seq = ?1";

@@ -61,7 +61,7 @@ fn each_other_statement_finds_its_rows_by_an_index() {
     let cases: &[(&str, &[&str])] = &[
         (locked::READ, &[jobs_by_id]),
         (lease::LAPSED, &[lapsed]),
-        (report::SETTLE, &["SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (report::SETTLE, &["SEARCH backwave_jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (claim::LEASE, &[jobs_by_seq]),
         (lease::HELD, &[by_owner]),
         (lease::FIRST_HELD, &[by_owner]),
