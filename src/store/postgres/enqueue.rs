@@ -5,7 +5,7 @@ use super::claim::bounded_us;
 use super::fault::fault;
 use super::session::{Call, Malformed, Params, PostgresSession, one};
 use super::types::Private;
-use crate::store::{Due, EnqueueAnswer, JobRow, Rejection, StoreError, check_rows};
+use crate::store::{Admission, Due, EnqueueAnswer, JobRow, Rejection, StoreError, check_rows};
 use crate::{JobId, Timestamp};
 use ::postgres::types::{ToSql, Type};
 use ::postgres::{Row, Transaction};
@@ -74,8 +74,8 @@ fn by_chunks<'a>(
     let mut first = None;
     for chunk in rows.chunks(CHUNK) {
         match enqueue(chunk)? {
-            EnqueueAnswer::Accepted { is_new, store_time } => {
-                all.extend(is_new);
+            EnqueueAnswer::Accepted { jobs, store_time } => {
+                all.extend(jobs);
                 first.get_or_insert(store_time);
             }
             EnqueueAnswer::Rejected { index, reason } => {
@@ -84,7 +84,7 @@ fn by_chunks<'a>(
         }
     }
     let store_time = first.unwrap_or(Timestamp::EPOCH);
-    Ok(EnqueueAnswer::Accepted { is_new: all, store_time })
+    Ok(EnqueueAnswer::Accepted { jobs: all, store_time })
 }
 
 impl PostgresStore {
@@ -271,6 +271,9 @@ fn unpack(rows: &[JobRow], edges: &Edges, row: &Row) -> Result<EnqueueAnswer, St
     let store_time = row.try_get(1).map_err(fault)?;
     let mut new_ids: HashSet<JobId> = new_ids.unwrap_or_default().into_iter().collect();
     // Taken out as told, so that an id named twice is new once.
-    let is_new = rows.iter().map(|row| new_ids.remove(&row.id)).collect();
-    Ok(EnqueueAnswer::Accepted { is_new, store_time })
+    let told = |row: &JobRow| match new_ids.remove(&row.id) {
+        true => Admission::New,
+        false => Admission::Duplicate,
+    };
+    Ok(EnqueueAnswer::Accepted { jobs: rows.iter().map(told).collect(), store_time })
 }

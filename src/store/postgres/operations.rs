@@ -108,7 +108,7 @@ pub(super) fn change_queue(
     let actor = clean(actor, ACTOR_BYTES_MAX);
     let action = AuditAction::of_queue(change).code();
     let limit = match change {
-        QueueChange::Limit(limit) => limit.map(i64::from),
+        QueueChange::Limit(limit) | QueueChange::KeyLimit(limit) => limit.map(i64::from),
         QueueChange::Pause | QueueChange::Resume => None,
     };
     let row = session.query_one(Call::ChangeQueue, &[&actor, &queue, &action, &limit, &now])?;

@@ -25,6 +25,7 @@ mod audits;
 mod bulk;
 mod cascades;
 mod claim;
+mod concurrency_keys;
 mod contests;
 mod counting;
 mod dependents;
@@ -50,6 +51,7 @@ mod reads;
 mod reap;
 mod report;
 mod retention;
+mod unique_keys;
 mod waking;
 
 pub use list::CLAUSES;
