@@ -42,6 +42,7 @@ mod migrate;
 mod operations;
 mod reads;
 mod report;
+mod rounds;
 mod schema;
 mod session;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::JobState;
-use crate::store::Rejection;
+use crate::store::{Admission, Rejection};
 
 fn is_new(session: &mut dyn Session, rows: &[JobRow]) -> Vec<bool> {
     match session.enqueue(rows).unwrap() {
