@@ -500,7 +500,7 @@ pub(super) fn keys_are_exact_over_a_long_run(fixture: &Fixture) {
     let ended = together(fixture, 4, |desk, _| {
         let mut ended = 0;
         for _ in 0..400 {
-            let claimed = desk.take(WorkerId::new(), 3);
+            let claimed = desk.take(WorkerId::new(), 20);
             let running = running(desk);
             assert!(running.values().all(|count| *count <= 2), "{running:?}");
             let ends: Vec<_> = claimed.iter().map(|job| outcome(job, Outcome::Succeeded)).collect();

@@ -560,6 +560,7 @@ clauses! { $
         what_is_worked_off_later_wakes_its_queue,
         a_resumed_queue_is_woken,
         a_queue_whose_limit_was_raised_is_woken,
+        a_queue_whose_limit_per_key_was_raised_is_woken,
         the_queues_of_revoked_leases_are_woken,
         a_dependent_that_goes_on_waiting_wakes_nobody,
     ]
