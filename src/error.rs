@@ -28,6 +28,14 @@ pub enum Error {
         /// Its state.
         state: JobState,
     },
+    /// Another job that lives holds the job's unique key.
+    #[error("job {id} cannot live again as long as job {by} does, which holds its unique key")]
+    KeyHeld {
+        /// The job.
+        id: JobId,
+        /// The job that holds the key.
+        by: JobId,
+    },
     /// The name names no queue that could be.
     #[error("the queue name {name:?} is refused: {fault}")]
     QueueName {

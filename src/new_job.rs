@@ -61,6 +61,8 @@ pub struct NewJob {
     tags: Vec<String>,
     parents: Vec<JobId>,
     parent_rule: ParentRule,
+    unique_key: Option<String>,
+    concurrency_key: Option<String>,
 }
 
 #[derive(Clone)]
@@ -111,6 +113,8 @@ impl NewJob {
             tags: Vec::new(),
             parents: Vec::new(),
             parent_rule: ParentRule::default(),
+            unique_key: None,
+            concurrency_key: None,
         }
     }
 
@@ -164,7 +168,8 @@ impl NewJob {
     }
 
     /// Adds a job that must end before this one may run: one that is stored, or that comes before this one
-    /// in the same call. See [`ParentRule`] for what its end must be; at most 16, each counted once.
+    /// in the same call. See [`ParentRule`] for what its end must be; at most 16, each counted once. One that was
+    /// not stored, because another job holds its [unique key](Self::unique_key), is no parent to have.
     ///
     /// ```
     /// use backwave::{Client, JobState, MemoryStore, NewJob};
@@ -190,6 +195,48 @@ impl NewJob {
     /// Which ends of its parents release the job; the default is [`ParentRule::OnSuccess`].
     pub fn parent_rule(mut self, rule: ParentRule) -> Self {
         self.parent_rule = rule;
+        self
+    }
+
+    /// Lets it be enqueued only while no other job with this key lives: Scheduled, AwaitingParent or Leased. Where
+    /// one does, nothing is stored, and [`Enqueued`](crate::Enqueued) tells which job holds the key and in which
+    /// state it is.
+    ///
+    /// A key is of the whole store, so begin it with what it is a key of. It is kept through retries; every way
+    /// of ending frees it. A job that stands under this very id is looked for first: repeating an enqueue is
+    /// harmless. At most 256 bytes.
+    ///
+    /// ```
+    /// use backwave::{Client, JobState, MemoryStore, NewJob};
+    ///
+    /// let client = Client::new(MemoryStore::new());
+    /// let sync = || NewJob::raw("sync", r#"{"account":7}"#).unique_key("sync/account/7");
+    /// let first = client.enqueue(sync())?;
+    /// let second = client.enqueue(sync())?;
+    /// assert_eq!((second.id, second.is_new), (first.id, false));
+    /// assert_eq!(second.held_in, Some(JobState::Scheduled));
+    /// # Ok::<(), backwave::EnqueueError>(())
+    /// ```
+    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
+        self.unique_key = Some(key.into());
+        self
+    }
+
+    /// Lets no more than so many jobs of its queue with this key run at a time, in the whole fleet: one, or what
+    /// [`Operator::set_concurrency_limit_per_key`](crate::operator::Operator::set_concurrency_limit_per_key) has
+    /// set for the queue. A job that waits for its key holds back no other. At most 256 bytes.
+    ///
+    /// ```
+    /// use backwave::{Client, MemoryStore, NewJob};
+    ///
+    /// let client = Client::new(MemoryStore::new());
+    /// let job = client.enqueue(NewJob::raw("sync", "{}").concurrency_key("account/7"))?;
+    /// let record = client.monitor().job(job.id)?;
+    /// assert_eq!(record.concurrency_key.as_deref(), Some("account/7"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn concurrency_key(mut self, key: impl Into<String>) -> Self {
+        self.concurrency_key = Some(key.into());
         self
     }
 
@@ -228,6 +275,8 @@ impl NewJob {
             tags: &self.tags,
             parents: &self.parents,
             parent_rule: (!self.parents.is_empty()).then_some(self.parent_rule),
+            unique_key: self.unique_key.as_deref(),
+            concurrency_key: self.concurrency_key.as_deref(),
         }))
     }
 
@@ -252,6 +301,8 @@ impl NewJob {
         row.tags = self.tags;
         row.parents = self.parents;
         row.parent_rule = self.parent_rule;
+        row.unique_key = self.unique_key;
+        row.concurrency_key = self.concurrency_key;
         Ok(row)
     }
 }
@@ -308,6 +359,10 @@ struct Wire<'a> {
     parents: &'a [JobId],
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_rule: Option<ParentRule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency_key: Option<&'a str>,
 }
 
 /// Rounded up: a job is never due earlier, and no time limit becomes zero.
@@ -374,8 +429,9 @@ mod tests {
         let id = JobId::new();
         let job = NewJob::raw("raw", r#"{"n":1.10}"#).id(id).due_at(Timestamp::EPOCH).tag("x");
         let job = job.retry(RetryPolicy::never()).timeout(Duration::from_nanos(1));
+        let job = job.unique_key("u").concurrency_key("c");
         let expected = format!(
-            r#"{{"id":"{id}","wire_name":"raw","version":1,"queue":"default","payload":{{"n":1.10}},"due_at":"1970-01-01T00:00:00Z","retry":{},"timeout_ms":1,"tags":["x"]}}"#,
+            r#"{{"id":"{id}","wire_name":"raw","version":1,"queue":"default","payload":{{"n":1.10}},"due_at":"1970-01-01T00:00:00Z","retry":{},"timeout_ms":1,"tags":["x"],"unique_key":"u","concurrency_key":"c"}}"#,
             RetryPolicy::never().to_stored()
         );
         assert_eq!(job.to_json().expect("encodes"), expected);

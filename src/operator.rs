@@ -73,8 +73,9 @@ impl Operator {
     /// Makes a Dead-Lettered or Quarantined job Scheduled again: due now, without failures.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::IllegalState`] where no requeue leads out of its state; or a fault,
-    /// after which it may be requeued or not: asking again is harmless.
+    /// [`Error::NotFound`]; [`Error::IllegalState`] where no requeue leads out of its state;
+    /// [`Error::KeyHeld`] where another job holds its [unique key](crate::NewJob::unique_key); or a fault, after
+    /// which it may be requeued or not: asking again is harmless.
     pub fn requeue(&self, id: JobId) -> Result<(), Error> {
         let actor = self.actor.clone();
         let called = self.client.call(move |session| {
@@ -98,6 +99,7 @@ impl Operator {
                 Ok(())
             }
             RequeueAnswer::IllegalState(state) => Err(Error::IllegalState { id, state }),
+            RequeueAnswer::KeyHeld { by } => Err(Error::KeyHeld { id, by }),
             RequeueAnswer::NotFound => Err(Error::NotFound { id }),
         }
     }
@@ -125,7 +127,8 @@ impl Operator {
     }
 
     /// Requeues every Dead-Lettered or Quarantined job that a filter matches; how many. Page by page, as
-    /// [`Self::cancel_matching`].
+    /// [`Self::cancel_matching`]. A job whose [unique key](crate::NewJob::unique_key) another job holds is
+    /// passed over, and of several with one key the first is requeued.
     ///
     /// # Errors
     /// A fault; doing it again is harmless.
@@ -207,6 +210,30 @@ impl Operator {
         limit: Option<u32>,
     ) -> Result<QueueSettings, Error> {
         self.change_queue(queue, QueueChange::Limit(limit))
+    }
+
+    /// Limits how many jobs of a queue with one [concurrency key](crate::NewJob::concurrency_key) are leased at
+    /// any time in the whole fleet; `None` makes it one again. It is never exceeded, also when it is set
+    /// while claims run; lowering it stops nothing that runs. A limit of 0 lets no job with a key begin, and
+    /// jobs without one go on.
+    ///
+    /// ```
+    /// use backwave::{Client, MemoryStore};
+    ///
+    /// let client = Client::new(MemoryStore::new());
+    /// let settings = client.operator("ada").set_concurrency_limit_per_key("mail", Some(2))?;
+    /// assert_eq!(settings.key_limit(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::QueueName`], or a fault.
+    pub fn set_concurrency_limit_per_key(
+        &self,
+        queue: &str,
+        limit: Option<u32>,
+    ) -> Result<QueueSettings, Error> {
+        self.change_queue(queue, QueueChange::KeyLimit(limit))
     }
 
     fn change_queue(&self, queue: &str, change: QueueChange) -> Result<QueueSettings, Error> {

@@ -2,8 +2,8 @@
 
 use super::{Answered, CallError, Client};
 use crate::invariant::{InvariantTrigger, halt};
-use crate::store::{Due, EnqueueAnswer, Hub, JobRow, StoreError};
-use crate::{EnqueueError, JobId, NewJob, Timestamp};
+use crate::store::{Admission, Due, EnqueueAnswer, Hub, JobRow, StoreError};
+use crate::{EnqueueError, JobId, JobState, NewJob, Timestamp};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,10 +13,24 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Enqueued {
-    /// The job.
+    /// The job that stands: the one enqueued, or the one that holds its unique key.
     pub id: JobId,
-    /// `false` where a job with this id existed already, and was left as it is.
+    /// `false` where a job with this id existed already and was left as it is, or where another job
+    /// holds the [unique key](NewJob::unique_key).
     pub is_new: bool,
+    /// Where another job holds the unique key, in which state that one is. Nothing was stored then.
+    pub held_in: Option<JobState>,
+}
+
+impl Enqueued {
+    /// What a store's answer means to whoever enqueued the job `id`.
+    const fn of(id: JobId, admission: Admission, was_ours: bool) -> Self {
+        match admission {
+            Admission::New => Self { id, is_new: true, held_in: None },
+            Admission::Duplicate => Self { id, is_new: was_ours, held_in: None },
+            Admission::Held { by, state } => Self { id: by, is_new: false, held_in: Some(state) },
+        }
+    }
 }
 
 /// The jobs of one call, encoded.
@@ -55,9 +69,10 @@ impl Batch {
         }
     }
 
-    /// Whether a job of that id comes before the place.
+    /// Whether a job of that id comes before the place, which is stored for certain: no other job can hold a
+    /// key of it.
     pub(super) fn stands_before(&self, id: JobId, place: usize) -> bool {
-        self.rows.iter().take(place).any(|row| row.id == id)
+        self.rows.iter().take(place).any(|row| row.id == id && row.unique_key.is_none())
     }
 
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
@@ -72,21 +87,20 @@ impl Batch {
         answer: EnqueueAnswer,
         in_doubt: bool,
     ) -> Result<(Vec<Enqueued>, Timestamp), EnqueueError> {
-        let (is_new, store_time) = match answer {
-            EnqueueAnswer::Accepted { is_new, store_time } => (is_new, store_time),
+        let (jobs, store_time) = match answer {
+            EnqueueAnswer::Accepted { jobs, store_time } => (jobs, store_time),
             EnqueueAnswer::Rejected { index, reason } => {
                 return Err(EnqueueError::Rejected { index, reason });
             }
         };
-        if is_new.len() != self.rows.len() {
-            let message = format!("{} answers to {} enqueued jobs", is_new.len(), self.rows.len());
+        if jobs.len() != self.rows.len() {
+            let message = format!("{} answers to {} enqueued jobs", jobs.len(), self.rows.len());
             let violation = halt(InvariantTrigger::UnexpectedAffectedRowCount, message);
             return Err(EnqueueError::Invariant(violation));
         }
-        let answers = self.rows.iter().zip(&self.is_own_id).zip(is_new);
-        let enqueued = answers.map(|((row, &is_own_id), is_new)| Enqueued {
-            id: row.id,
-            is_new: is_new || (in_doubt && is_own_id),
+        let answers = self.rows.iter().zip(&self.is_own_id).zip(jobs);
+        let enqueued = answers.map(|((row, &is_own_id), admission)| {
+            Enqueued::of(row.id, admission, in_doubt && is_own_id)
         });
         Ok((enqueued.collect(), store_time))
     }

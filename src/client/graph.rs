@@ -9,6 +9,7 @@ use crate::{EnqueueError, Enqueued, NewJob};
 impl Client {
     /// Enqueues jobs that name each other as parents, in whatever order they are given: all of them or none, in one
     /// call to the store; one answer per job, in the order given. Parents outside of the graph must exist already.
+    /// A member whose unique key another job holds is not stored, and so is no parent to have: the graph is refused.
     ///
     /// ```
     /// use backwave::store::Rejection;

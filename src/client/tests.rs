@@ -145,10 +145,10 @@ impl Jobs for FakeSession {
     fn enqueue(&mut self, rows: &[JobRow]) -> Result<EnqueueAnswer, StoreError> {
         let is_short = self.fake.0.plan.lock().front() == Some(&Mischief::ShortAnswer);
         let mut answer = self.act(|session| session.enqueue(rows))?;
-        if let EnqueueAnswer::Accepted { is_new, .. } = &mut answer
+        if let EnqueueAnswer::Accepted { jobs, .. } = &mut answer
             && is_short
         {
-            is_new.pop();
+            jobs.pop();
         }
         Ok(answer)
     }

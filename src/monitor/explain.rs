@@ -1,6 +1,6 @@
 //! Why a job is not running.
 
-use super::{Monitor, PumpRecord};
+use super::{JobFilter, Monitor, PumpRecord, QueueSettings};
 use crate::store::JobRecord;
 use crate::{Error, JobId, JobState, Timestamp, WorkerId};
 use std::fmt;
@@ -71,6 +71,15 @@ pub enum Reason {
         /// How many are leased.
         leased: u64,
     },
+    /// As many jobs of its queue with its concurrency key are leased as may be.
+    KeyAtLimit {
+        /// The key.
+        key: String,
+        /// The limit.
+        limit: u32,
+        /// How many are leased.
+        leased: u64,
+    },
     /// No group that has told of itself lately serves its queue.
     NobodyServesQueue {
         /// The queue.
@@ -120,6 +129,10 @@ impl fmt::Display for Reason {
             Self::QueueAtLimit { queue, limit, leased } => write!(
                 f,
                 "the queue {queue:?} is limited to {limit} at a time, and {leased} are leased"
+            ),
+            Self::KeyAtLimit { key, limit, leased } => write!(
+                f,
+                "it waits for its concurrency key {key:?}, of which {leased} of {limit} are leased"
             ),
             Self::NobodyServesQueue { queue } => {
                 write!(f, "no group that told of itself lately serves the queue {queue:?}")
@@ -190,21 +203,33 @@ fn scheduled(monitor: &Monitor, job: &JobRecord, now: Timestamp) -> Result<Vec<R
         let of = counts.iter().find(|count| count.queue == job.queue && count.state == state);
         of.map_or(0, |count| count.count)
     };
-    let settings = monitor.queues()?;
-    if let Some(settings) = settings.iter().find(|settings| settings.queue == job.queue) {
-        if settings.is_paused {
-            reasons.push(Reason::QueuePaused { queue: queue() });
-        }
-        let leased = count(JobState::Leased);
-        if let Some(limit) = settings.concurrency_limit.filter(|limit| leased >= (*limit).into()) {
-            reasons.push(Reason::QueueAtLimit { queue: queue(), limit, leased });
-        }
+    let mut settings = monitor.queues()?.into_iter().filter(|set| set.queue == job.queue);
+    let settings = settings.next().unwrap_or_else(|| QueueSettings::new(queue()));
+    if settings.is_paused {
+        reasons.push(Reason::QueuePaused { queue: queue() });
     }
+    let leased = count(JobState::Leased);
+    if let Some(limit) = settings.concurrency_limit.filter(|limit| leased >= (*limit).into()) {
+        reasons.push(Reason::QueueAtLimit { queue: queue(), limit, leased });
+    }
+    reasons.extend(key_at_limit(monitor, job, settings.key_limit())?);
     reasons.extend(nobody(&monitor.pumps()?, job, now));
     if reasons.is_empty() {
         reasons.push(Reason::Waiting { scheduled: count(JobState::Scheduled) });
     }
     Ok(reasons)
+}
+
+/// Whether its concurrency key has no slot for it.
+fn key_at_limit(monitor: &Monitor, job: &JobRecord, limit: u32) -> Result<Option<Reason>, Error> {
+    let Some(key) = job.concurrency_key.clone() else { return Ok(None) };
+    let filter = JobFilter::new().state(JobState::Leased).queue(&job.queue).concurrency_key(&key);
+    let mut leased = 0;
+    for running in monitor.find(filter) {
+        running?;
+        leased += 1;
+    }
+    Ok((leased >= u64::from(limit)).then_some(Reason::KeyAtLimit { key, limit, leased }))
 }
 
 /// Whether there is nobody who would run it, so far as pumps have told of themselves.

@@ -26,6 +26,8 @@ pub struct Bounds {
     pub queue_bytes_max: usize,
     /// A tag. Default 128.
     pub tag_bytes_max: usize,
+    /// A unique key or a concurrency key. Default 256.
+    pub key_bytes_max: usize,
     /// Tags of one job. Default 16 tags.
     pub tags_max: usize,
     /// Parents of one job, each counted once. Default 16 parents.
@@ -43,6 +45,7 @@ impl Default for Bounds {
             wire_name_bytes_max: 128,
             queue_bytes_max: 128,
             tag_bytes_max: 128,
+            key_bytes_max: 256,
             tags_max: 16,
             parents_max: 16,
             output_bytes_max: 64 * 1024,
@@ -83,6 +86,22 @@ pub enum Rejection {
     #[error("the tag {name:?} is refused: {fault}")]
     Tag {
         /// The tag, cut to 64 characters.
+        name: String,
+        /// What is wrong with it.
+        fault: NameFault,
+    },
+    /// The unique key cannot be used.
+    #[error("the unique key {name:?} is refused: {fault}")]
+    UniqueKey {
+        /// The key, cut to 64 characters.
+        name: String,
+        /// What is wrong with it.
+        fault: NameFault,
+    },
+    /// The concurrency key cannot be used.
+    #[error("the concurrency key {name:?} is refused: {fault}")]
+    ConcurrencyKey {
+        /// The key, cut to 64 characters.
         name: String,
         /// What is wrong with it.
         fault: NameFault,

@@ -44,6 +44,12 @@ fn check_row(row: &JobRow, bounds: &Bounds, now: Timestamp) -> Result<(), Reject
     for tag in &row.tags {
         named(tag, bounds.tag_bytes_max, |name, fault| Rejection::Tag { name, fault })?;
     }
+    if let Some(key) = &row.unique_key {
+        named(key, bounds.key_bytes_max, |name, fault| Rejection::UniqueKey { name, fault })?;
+    }
+    if let Some(key) = &row.concurrency_key {
+        named(key, bounds.key_bytes_max, |name, fault| Rejection::ConcurrencyKey { name, fault })?;
+    }
     check_parents(row, bounds)?;
     if row.version == 0 || row.version > VERSION_MAX {
         return Err(Rejection::Version { version: row.version, limit: VERSION_MAX });

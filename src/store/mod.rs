@@ -128,8 +128,11 @@ impl<S: Jobs + Operations + Upkeep + Reads + Observing + Scheduling> Session for
 pub trait Jobs {
     /// Adds jobs: all of them or, where one is rejected, none.
     ///
-    /// A job whose id exists already (also twice in one call) is left as it is and told as not new:
-    /// repeating a call whose answer was lost is harmless. A job due now is claimable at once. A parent
+    /// A job whose id exists already (also twice in one call) is left as it is and told as a duplicate:
+    /// repeating a call whose answer was lost is harmless. A job whose unique key another job holds, one that
+    /// lives or comes before it in this call, is not stored and told as [held](Admission::Held), its parents
+    /// not looked at; the rest of the call goes on. The id is looked at before the key. An id that was held and
+    /// comes again in the same call is told the same. A job that is born Cancelled takes no key. A job due now is claimable at once. A parent
     /// that is neither in the store nor earlier in this call is [`Rejection::UnknownParent`]; a job that
     /// exists already keeps the parents it has.
     /// Every adapter calls [`check_rows`] first, so that all refuse alike.
@@ -147,7 +150,9 @@ pub trait Jobs {
     /// allowed.
     ///
     /// A paused queue gives nothing, and a queue with a limit never more than the limit less its jobs in
-    /// state Leased, dead leases included: counted in the claim's own transaction, across the fleet.
+    /// state Leased, dead leases included: counted in the claim's own transaction, across the fleet. So it is
+    /// with the jobs of one concurrency key in a queue, whose limit is one unless the queue is set otherwise;
+    /// they are passed over, and hold back no job behind them. The order stays as far as keys allow.
     ///
     /// # Errors
     /// Faults only; nothing due is an empty answer.
@@ -226,7 +231,8 @@ pub trait Operations {
     fn request_cancel(&mut self, actor: &str, job: JobId) -> Result<CancelAnswer, StoreError>;
 
     /// Makes a Dead-Lettered or Quarantined job Scheduled again, due now, with no failures, its
-    /// attempt kept and any cancel request forgotten. Dependents that were Cancelled stay so.
+    /// attempt kept and any cancel request forgotten. Dependents that were Cancelled stay so. A job whose
+    /// unique key another job holds is not requeued.
     ///
     /// # Errors
     /// Faults only.
@@ -234,7 +240,8 @@ pub trait Operations {
 
     /// Changes, of the jobs that `filter` matches beyond `after` in ascending order of id, the first
     /// `max` (from 1 to [`PAGE_MAX`]) that [can be changed so](BulkChange::from_states). A job on which a
-    /// cancel request stands already is passed over.
+    /// cancel request stands already is passed over; so is one to requeue whose unique key another job holds, or
+    /// one before it in the same page.
     ///
     /// # Errors
     /// Faults only.
@@ -247,7 +254,7 @@ pub trait Operations {
         max: u32,
     ) -> Result<BulkAnswer, StoreError>;
 
-    /// Pauses or resumes a queue or sets its limit. Every claim that begins after this call has returned
+    /// Pauses or resumes a queue or sets its limits. Every claim that begins after this call has returned
     /// heeds it, in the whole fleet; a claim that runs meanwhile comes wholly before or wholly after it.
     ///
     /// # Errors

@@ -2,19 +2,20 @@
 //!
 //! Requests are read by adapters; answers are made by them, hence the constructors.
 
+mod enqueue;
 mod observing;
 mod operations;
 mod reads;
 mod scheduling;
 mod upkeep;
 
+pub use enqueue::*;
 pub use observing::*;
 pub use operations::*;
 pub use reads::*;
 pub use scheduling::*;
 pub use upkeep::*;
 
-use super::Rejection;
 use crate::kernel::latch::ParentRule;
 use crate::kernel::state::JobState;
 use crate::{JobId, RetryPolicy, Timestamp, WorkerId};
@@ -60,103 +61,6 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Body({} bytes)", self.0.len())
     }
-}
-
-/// When a job is due. A relative time is resolved by the store's clock, not by the caller's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Due {
-    /// At once.
-    #[default]
-    Now,
-    /// So long after the store has accepted it.
-    In(Duration),
-    /// At that instant.
-    At(Timestamp),
-}
-
-/// A job as it is handed to a store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct JobRow {
-    /// Its identity, made by the client.
-    pub id: JobId,
-    /// What names its handler.
-    pub wire_name: String,
-    /// The version of its payload's shape, from 1.
-    pub version: u32,
-    /// Where it waits.
-    pub queue: String,
-    /// JSON text.
-    pub payload: Body,
-    /// When it is due.
-    pub due: Due,
-    /// Its own retry policy, over the group's.
-    pub retry: Option<RetryPolicy>,
-    /// How long one attempt may take.
-    pub timeout: Option<Duration>,
-    /// Labels for finding it.
-    pub tags: Vec<String>,
-    /// The jobs that must end before it may run; one that is named twice counts once.
-    pub parents: Vec<JobId>,
-    /// Which of their ends release it.
-    pub parent_rule: ParentRule,
-    /// The tick of a schedule that it was minted for.
-    pub tick: Option<Tick>,
-}
-
-impl JobRow {
-    /// A job due now in the queue `default`, with an empty JSON object as payload.
-    #[must_use]
-    pub fn new(id: JobId, wire_name: impl Into<String>) -> Self {
-        Self {
-            id,
-            wire_name: wire_name.into(),
-            version: 1,
-            queue: "default".to_owned(),
-            payload: Body::new(b"{}".to_vec()),
-            due: Due::Now,
-            retry: None,
-            timeout: None,
-            tags: Vec::new(),
-            parents: Vec::new(),
-            parent_rule: ParentRule::default(),
-            tick: None,
-        }
-    }
-
-    /// Its parents, each once, the first naming deciding the place. For rows that are within their bounds, which
-    /// leave few.
-    #[must_use]
-    pub fn distinct_parents(&self) -> Vec<JobId> {
-        let mut distinct = Vec::new();
-        for parent in &self.parents {
-            if !distinct.contains(parent) {
-                distinct.push(*parent);
-            }
-        }
-        distinct
-    }
-}
-
-/// The answer to an enqueue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EnqueueAnswer {
-    /// Every job is stored; per job, whether it is new.
-    Accepted {
-        /// `false` where the id existed already.
-        is_new: Vec<bool>,
-        /// The store's time.
-        store_time: Timestamp,
-    },
-    /// Nothing was stored.
-    Rejected {
-        /// Which job of the call.
-        index: usize,
-        /// Why.
-        reason: Rejection,
-    },
 }
 
 /// So many jobs from that queue.
@@ -287,10 +191,10 @@ pub struct Claimed {
     /// The jobs, in the order of the plan, and of (due, id) within a queue and pass.
     pub jobs: Vec<ClaimedJob>,
     /// Whether something due and acceptable was left because of a bound other than `total` (the byte
-    /// bound, a limit, a pause).
+    /// bound, a limit of the queue or of a key, a pause).
     pub withheld: bool,
     /// When the next acceptable job of the planned queues is due, told when fewer than `total` were
-    /// found and such a job exists.
+    /// found and such a job exists. What is due and kept back by its concurrency key is not told.
     pub next_due: Option<Timestamp>,
     /// The store's time.
     pub store_time: Timestamp,
@@ -683,6 +587,10 @@ pub struct JobRecord {
     pub parent_rule: ParentRule,
     /// The tick of a schedule that it was minted for.
     pub tick: Option<Tick>,
+    /// Of the jobs with this key at most one lives; this one holds it as long as it lives.
+    pub unique_key: Option<String>,
+    /// Of the jobs of its queue with this key only so many run at a time.
+    pub concurrency_key: Option<String>,
 }
 
 impl JobRecord {
@@ -711,6 +619,8 @@ impl JobRecord {
             failure_detail: None,
             parent_rule: row.parent_rule,
             tick: row.tick.clone(),
+            unique_key: row.unique_key.clone(),
+            concurrency_key: row.concurrency_key.clone(),
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Seed {
     any_end: bool,
     delay: Option<u8>,
     tag: bool,
+    unique_key: Option<u8>,
+    concurrency_key: Option<u8>,
     /// Whether parents that are not known stay among its parents, and so have the call refused.
     unknown: bool,
 }
@@ -71,6 +73,7 @@ pub enum Act {
         state: Option<JobState>,
         queue: Option<usize>,
         tag: bool,
+        key: Option<u8>,
         after: Option<u8>,
         max: u32,
     },
@@ -106,10 +109,12 @@ fn seeds() -> impl Strategy<Value = Seed> {
     let parents = prop::collection::vec(0..JOBS, 0..4);
     let delay = prop::option::weighted(0.15, prop::sample::select(vec![5_u8, 20, 35]));
     let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.05));
-    (0..JOBS, 0..2_usize, parents, delay, flags).prop_map(
-        |(job, queue, mut parents, delay, (any_end, tag, unknown))| {
+    let keys = || prop::option::weighted(0.4, 0..2_u8);
+    (0..JOBS, 0..2_usize, parents, delay, flags, (keys(), keys())).prop_map(
+        |(job, queue, mut parents, delay, (any_end, tag, unknown), keys)| {
             parents.retain(|parent| *parent != job);
-            Seed { job, queue, parents, any_end, delay, tag, unknown }
+            let (unique_key, concurrency_key) = keys;
+            Seed { job, queue, parents, any_end, delay, tag, unique_key, concurrency_key, unknown }
         },
     )
 }
@@ -119,6 +124,7 @@ fn changes() -> impl Strategy<Value = QueueChange> {
         1 => Just(QueueChange::Pause),
         2 => Just(QueueChange::Resume),
         4 => prop::option::weighted(0.8, 0..4_u32).prop_map(QueueChange::Limit),
+        2 => prop::option::weighted(0.8, 0..3_u32).prop_map(QueueChange::KeyLimit),
     ]
 }
 
@@ -130,12 +136,20 @@ pub fn acts() -> impl Strategy<Value = Act> {
         prop::option::weighted(0.3, states()),
         prop::option::weighted(0.5, 0..2_usize),
         prop::bool::weighted(0.3),
+        prop::option::weighted(0.1, 0..2_u8),
         prop::option::weighted(0.2, 0..JOBS),
     );
-    let bulk =
-        (any::<bool>(), filter, 1..6_u32).prop_map(|(cancels, (state, queue, tag, after), max)| {
-            Act::Bulk { cancels, state, queue, tag, after, max }
-        });
+    let bulk = (any::<bool>(), filter, 1..6_u32).prop_map(
+        |(cancels, (state, queue, tag, key, after), max)| Act::Bulk {
+            cancels,
+            state,
+            queue,
+            tag,
+            key,
+            after,
+            max,
+        },
+    );
     let claim = (0..WORKERS, plan(), 0..6_u32, prop::bool::weighted(0.8))
         .prop_map(|(worker, plan, total, spill)| Act::Claim { worker, plan, total, spill });
     let rows = || prop::collection::vec((0..40_usize, outcomes(), prop::bool::weighted(0.1)), 1..4);
@@ -202,11 +216,12 @@ impl<'a> Pair<'a> {
             Act::Reap(outcome) => self.reap(*outcome),
             Act::Cancel(number) => self.cancel(job(*number)),
             Act::Requeue(number) => self.requeue(job(*number)),
-            Act::Bulk { cancels, state, queue, tag, after, max } => {
+            Act::Bulk { cancels, state, queue, tag, key, after, max } => {
                 let mut filter = JobFilter::new();
                 filter.states.extend(*state);
                 filter.queue = queue.map(|queue| QUEUES[queue].to_owned());
                 filter.tag = tag.then(|| "x".to_owned());
+                filter.unique_key = key.map(|key| format!("u{key}"));
                 self.bulk(*cancels, &filter, after.map(job), *max)
             }
             Act::Queue(queue, change) => self.change_queue(QUEUES[*queue], *change),
@@ -233,7 +248,7 @@ impl<'a> Pair<'a> {
             rows.push(row);
         }
         let expected = match self.model.enqueue(&rows) {
-            Ok(is_new) => EnqueueAnswer::Accepted { is_new, store_time: self.model.now },
+            Ok(jobs) => EnqueueAnswer::Accepted { jobs, store_time: self.model.now },
             Err((index, parent)) => {
                 EnqueueAnswer::Rejected { index, reason: Rejection::UnknownParent { parent } }
             }
@@ -441,6 +456,8 @@ fn row(seed: &Seed) -> JobRow {
     row.parents = seed.parents.iter().copied().map(job).collect();
     row.parent_rule = if seed.any_end { ParentRule::OnAnyTerminal } else { ParentRule::OnSuccess };
     row.due = seed.delay.map_or(Due::Now, |delay| Due::In(Duration::from_secs(delay.into())));
+    row.unique_key = seed.unique_key.map(|key| format!("u{key}"));
+    row.concurrency_key = seed.concurrency_key.map(|key| format!("c{key}"));
     row.tags = if seed.tag { vec!["x".to_owned()] } else { Vec::new() };
     row
 }

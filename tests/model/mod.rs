@@ -2,9 +2,9 @@
 //! lock, no transaction; every question is answered by looking at everything.
 
 use backwave::store::{
-    AuditAction, BulkChange, CancelAnswer, Gate, JobFilter, JobRecord, JobRow, LeaseRef, Mode,
-    OutcomeRow, QueueChange, QueueQuota, QueueSettings, Receipt, Renewed, RequeueAnswer, Retention,
-    RowReport, SettledBy, StaleReason, TransitionBy,
+    Admission, AuditAction, BulkChange, CancelAnswer, Gate, JobFilter, JobRecord, JobRow, LeaseRef,
+    Mode, OutcomeRow, QueueChange, QueueQuota, QueueSettings, Receipt, Renewed, RequeueAnswer,
+    Retention, RowReport, SettledBy, StaleReason, TransitionBy,
 };
 use backwave::{JobId, JobState, Timestamp, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,13 +60,20 @@ impl Model {
         self.jobs.get_mut(&id).expect("the model asks for jobs that it has")
     }
 
-    /// Whether each job is new; or which row names an unknown parent.
-    pub fn enqueue(&mut self, rows: &[JobRow]) -> Result<Vec<bool>, (usize, JobId)> {
+    /// What becomes of each job; or which row names an unknown parent.
+    pub fn enqueue(&mut self, rows: &[JobRow]) -> Result<Vec<Admission>, (usize, JobId)> {
         let before = self.jobs.clone();
-        let mut is_new = Vec::new();
+        let mut answers: Vec<Admission> = Vec::new();
         for (index, row) in rows.iter().enumerate() {
-            is_new.push(!self.jobs.contains_key(&row.id));
-            if is_new[index] {
+            let earlier = rows[..index].iter().position(|earlier| earlier.id == row.id);
+            let answer = match self.holder(row.unique_key.as_deref()) {
+                _ if self.jobs.contains_key(&row.id) => Admission::Duplicate,
+                _ if earlier.is_some() => answers[earlier.expect("it came before")],
+                Some(holder) => Admission::Held { by: holder, state: self.state(holder) },
+                None => Admission::New,
+            };
+            answers.push(answer);
+            if answer.is_new() {
                 if let Some(unknown) =
                     row.parents.iter().find(|parent| !self.jobs.contains_key(parent))
                 {
@@ -76,7 +83,14 @@ impl Model {
                 self.give_birth(row);
             }
         }
-        Ok(is_new)
+        Ok(answers)
+    }
+
+    /// The job that holds a unique key.
+    fn holder(&self, key: Option<&str>) -> Option<JobId> {
+        let jobs = self.jobs.values().map(|job| &job.record);
+        let mut live = jobs.filter(|job| !job.state.is_terminal() && job.unique_key.is_some());
+        live.find(|job| job.unique_key.as_deref() == key).map(|job| job.id)
     }
 
     fn give_birth(&mut self, row: &JobRow) {
@@ -167,7 +181,7 @@ impl Model {
             }
         }
         let is_short = leases.len() < total as usize;
-        let withheld = plan.iter().any(|planned| self.first_due(&planned.queue).is_some());
+        let withheld = plan.iter().any(|planned| self.is_due(&planned.queue));
         let withheld = (spill && is_short).then_some(withheld);
         Taken { leases, withheld, next_due: self.next_dues(plan, spill, is_short) }
     }
@@ -189,12 +203,16 @@ impl Model {
         let unpaused = plan.iter().filter(|planned| !self.is_paused(&planned.queue));
         let (open, full): (Vec<_>, Vec<_>) =
             unpaused.partition(|planned| self.has_room(&planned.queue));
-        let first = |planned: &QueueQuota| Some(self.waiting(&planned.queue).next()?.0);
+        // What is due and left by a claim with room is kept back by its key.
+        let first = |planned: &QueueQuota| {
+            self.waiting(&planned.queue).map(|(due, _)| due).find(|due| *due > self.now)
+        };
         let certain = open.into_iter().filter_map(first).min();
         let sooner = full.into_iter().flat_map(|planned| {
             let waiting = self.waiting(&planned.queue).map(|(due, _)| due);
-            let later = self.waiting(&planned.queue).map(|(due, _)| due);
-            waiting.take(1).chain(later.filter(|due| *due > self.now).take(1))
+            let free = self.next_of_any(&planned.queue);
+            let later = waiting.filter(|due| *due > self.now).take(1);
+            free.map(|id| self.jobs[&id].record.due_at).into_iter().chain(later)
         });
         let sooner = sooner.filter(|due| certain.is_none_or(|certain| *due < certain));
         sooner.map(Some).chain([certain]).collect()
@@ -218,9 +236,23 @@ impl Model {
         ordered.into_iter()
     }
 
-    fn first_due(&self, queue: &str) -> Option<JobId> {
-        let first = self.waiting(queue).next();
-        first.filter(|(due, _)| *due <= self.now).map(|(_, id)| id)
+    fn is_due(&self, queue: &str) -> bool {
+        self.waiting(queue).any(|(due, _)| due <= self.now)
+    }
+
+    /// The first job of a queue that is due and whose concurrency key has a slot for it.
+    fn next_of_any(&self, queue: &str) -> Option<JobId> {
+        let mut due = self.waiting(queue).take_while(|(due, _)| *due <= self.now);
+        due.find(|(_, id)| self.has_slot(&self.jobs[id].record)).map(|(_, id)| id)
+    }
+
+    fn has_slot(&self, job: &JobRecord) -> bool {
+        let running = self.jobs.values().map(|job| &job.record).filter(|other| {
+            let leased = other.state == JobState::Leased && other.queue == job.queue;
+            leased && other.concurrency_key == job.concurrency_key
+        });
+        let limit = self.queues.get(&job.queue).map_or(1, QueueSettings::key_limit);
+        job.concurrency_key.is_none() || running.count() < limit as usize
     }
 
     fn is_paused(&self, queue: &str) -> bool {
@@ -238,7 +270,7 @@ impl Model {
 
     /// The next job that a claim may take of a queue.
     fn next_of(&self, queue: &str) -> Option<JobId> {
-        self.first_due(queue).filter(|_| self.has_room(queue))
+        self.next_of_any(queue).filter(|_| self.has_room(queue))
     }
 
     pub fn report(&mut self, rows: &[OutcomeRow]) -> Vec<RowReport> {
@@ -385,6 +417,9 @@ impl Model {
         match self.jobs.get(&id).map(|job| job.record.state) {
             None => RequeueAnswer::NotFound,
             Some(JobState::DeadLettered | JobState::Quarantined) => {
+                if let Some(by) = self.holder(self.jobs[&id].record.unique_key.as_deref()) {
+                    return RequeueAnswer::KeyHeld { by };
+                }
                 self.begin_anew(id);
                 RequeueAnswer::Requeued
             }
@@ -400,6 +435,11 @@ impl Model {
         after: Option<JobId>,
         max: u32,
     ) -> (u32, Option<JobId>) {
+        let mut keys = BTreeSet::new();
+        let mut is_free = |record: &JobRecord| {
+            let key = record.unique_key.as_deref();
+            self.holder(key).is_none() && key.is_none_or(|key| keys.insert(key.to_owned()))
+        };
         let can_change = |record: &JobRecord| {
             let stands = change == BulkChange::Cancel && record.cancel_requested;
             change.from_states().contains(&record.state) && !stands
@@ -408,6 +448,7 @@ impl Model {
         let chosen = jobs
             .filter(|job| after.is_none_or(|after| job.id > after))
             .filter(|job| can_change(job) && matches(filter, job))
+            .filter(|job| change == BulkChange::Cancel || is_free(job))
             .take(max as usize)
             .map(|job| job.id);
         let chosen: Vec<_> = chosen.collect();
@@ -502,5 +543,9 @@ pub fn matches(filter: &JobFilter, job: &JobRecord) -> bool {
     let in_queue = filter.queue.as_ref().is_none_or(|queue| *queue == job.queue);
     let tagged = filter.tag.as_ref().is_none_or(|tag| job.tags.contains(tag));
     let ended = filter.finished_from.is_none_or(|from| job.finished_at >= Some(from));
-    in_state && in_queue && tagged && ended
+    let keyed = filter
+        .unique_key
+        .as_ref()
+        .is_none_or(|key| job.unique_key.as_ref() == Some(key) && !job.state.is_terminal());
+    in_state && in_queue && tagged && ended && keyed
 }

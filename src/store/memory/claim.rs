@@ -1,7 +1,8 @@
 //! Taking due jobs.
 
-use super::index::{Accepted, Merged, Named, PlaceName};
+use super::index::{Accepted, Named, PlaceName};
 use super::state::{Change, Job, Life, Moment, Slot, State, Trouble};
+use super::waiting::Waiting;
 use crate::invariant::InvariantTrigger;
 use crate::store::{Claim, Claimed, ClaimedJob, QueueQuota, TransitionBy};
 use crate::{JobState, Timestamp};
@@ -40,7 +41,7 @@ pub(super) fn apply(state: &mut State, picked: Picked, moment: Moment) -> Result
 
 /// A queue, as far as a claim has come with it.
 struct Source<'a> {
-    waiting: Merged<'a>,
+    waiting: Waiting<'a>,
     /// How many more its settings let the claim take.
     room: u64,
 }
@@ -66,7 +67,8 @@ impl<'a> Picker<'a> {
         let accepted = Accepted::new(claim.accepts);
         let queues = claim.plan.iter().filter_map(|quota| {
             let number = state.index.queue(&quota.queue)?;
-            let waiting = state.index.waiting(number, &accepted);
+            let key_limit = state.settings.key_limit(&quota.queue);
+            let waiting = state.index.waiting(number, &accepted, key_limit);
             let room = state.settings.room(&quota.queue, || state.index.leased_count(number));
             Some((number, Source { waiting, room }))
         });
@@ -113,22 +115,22 @@ impl<'a> Picker<'a> {
             }
             self.bytes = bytes;
             self.picked.push((slot, leased(job.life, self.claim, self.now)));
-            source.waiting.next();
+            source.waiting.take();
             source.room -= 1;
         }
         Ok(())
     }
 
-    fn finish(self) -> Picked {
-        let short = self.picked.len() < self.claim.total as usize;
-        // What a pause or a limit keeps back is not to be had when it is due.
-        let open = self.queues.values().filter(|source| source.room > 0);
-        let next = open.filter_map(|source| Some(source.waiting.peek()?.0)).min();
-        Picked {
-            jobs: self.picked,
-            withheld: self.full || self.held_back,
-            next_due: next.filter(|_| short),
+    fn finish(mut self) -> Picked {
+        let (mut withheld, mut next_due) = (self.full || self.held_back, None);
+        if self.picked.len() < self.claim.total as usize {
+            let now = self.now;
+            withheld |= self.queues.values_mut().any(|source| source.waiting.is_held_back(now));
+            // What a pause or a limit keeps back is not to be had when it is due.
+            let open = self.queues.values_mut().filter(|source| source.room > 0);
+            next_due = open.filter_map(|source| source.waiting.next_due(now)).min();
         }
+        Picked { jobs: self.picked, withheld, next_due }
     }
 }
 

@@ -65,6 +65,12 @@ impl<'a> Draft<'a> {
         self.life(row.job).filter(|(_, life)| life.view().is_held(worker, row, self.moment.at))
     }
 
+    /// The job that holds the unique key of the one in `slot`, if there is a key and such a job.
+    pub(super) fn key_holder(&self, slot: Slot) -> Result<Option<JobId>, Trouble> {
+        let key = self.state.slot(slot)?.keys.unique.as_ref();
+        Ok(key.and_then(|key| self.state.index.holder(key)).map(|(id, _)| id))
+    }
+
     /// Decides a change of a job that lives. One that ends by it takes its own gates with it, and is
     /// remembered as a parent.
     pub(super) fn write(&mut self, slot: Slot, change: Change) -> Result<(), Trouble> {

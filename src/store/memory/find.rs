@@ -37,6 +37,7 @@ impl<'a> Wanted<'a> {
             && filter.queue.as_ref().is_none_or(|queue| queue == name.queue)
             && filter.wire_name.as_ref().is_none_or(|wire_name| wire_name == name.wire_name)
             && filter.tag.as_ref().is_none_or(|tag| job.tags.contains(tag))
+            && filter.concurrency_key.as_ref().is_none_or(|key| job.keys.is_concurrent(key))
             && filter.created_from.is_none_or(|from| job.created_at >= from)
             && filter.created_before.is_none_or(|before| job.created_at < before)
             && filter.finished_from.is_none_or(|from| finished(&|at| at >= from))
@@ -62,12 +63,26 @@ pub(super) fn matching<'a>(
     let few = wanted.states.iter().all(|state| Index::sets_aside(*state));
     let ids = if few { state.index.set_aside() } else { &state.by_id };
     let beyond = page.after.map_or(Bound::Unbounded, Bound::Excluded);
+    // A unique key leads to its holder, whatever else is wanted of it.
+    let mut holder = wanted.filter.unique_key.as_ref().map(|key| {
+        let found = state.index.holder(key);
+        found.filter(|(id, _)| match (page.after, page.newest_first) {
+            (None, _) => true,
+            (Some(after), false) => *id > after,
+            (Some(after), true) => *id < after,
+        })
+    });
     let mut range = ids.range(match page.newest_first {
         true => (Bound::Unbounded, beyond),
         false => (beyond, Bound::Unbounded),
     });
-    let entries =
-        iter::from_fn(move || if page.newest_first { range.next_back() } else { range.next() });
-    let jobs = entries.map(|(id, slot)| state.indexed((*id, *slot)));
+    let entries = iter::from_fn(move || {
+        if let Some(holder) = &mut holder {
+            return holder.take();
+        }
+        let next = if page.newest_first { range.next_back() } else { range.next() };
+        next.map(|(id, slot)| (*id, *slot))
+    });
+    let jobs = entries.map(|named| state.indexed(named));
     jobs.filter(|job| job.as_ref().map_or(true, |job| wanted.is(state, job)))
 }

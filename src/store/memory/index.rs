@@ -1,21 +1,26 @@
 //! The ways in: where a job is found by what it is, not by looking at all of them.
 //!
 //! A job has a [`Place`] for life: its queue, and in there the lane of its wire name and version. A
-//! claim merges the lanes it accepts, so that jobs which it does not accept cost it nothing. A
-//! job is in the indexes of its state: in its lane while it is Scheduled, in its queue's leased set and
+//! claim merges the lanes it accepts, so that jobs which it does not accept cost it nothing; jobs with a
+//! concurrency key stand apart by it, so that those of a key without a slot cost it nothing either. A job is in the indexes of its state: in its lane while it is Scheduled, in its queue's leased set and
 //! its holder's while it is Leased, among the ended of its state once it has ended, and among those set
-//! aside if an operator has to look after it. AwaitingParent it is in none.
+//! aside if an operator has to look after it. AwaitingParent it is in none. A unique key leads to its job
+//! exactly as long as that lives.
 
 use super::state::{Life, Slot};
-use crate::store::{Accepts, QueueCount};
+use super::waiting::Waiting;
+use crate::store::{Accepts, JobRow, QueueCount};
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_set};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// A job in an order of times: told apart by its id, found by its slot.
 pub(super) type Entry = (Timestamp, JobId, Slot);
-type Ordered = BTreeSet<Entry>;
+pub(super) type Ordered = BTreeSet<Entry>;
+/// A key, held in memory once for a job and the indexes it is in.
+pub(super) type Key = Arc<str>;
 
 #[derive(Default)]
 pub(super) struct Index {
@@ -27,6 +32,26 @@ pub(super) struct Index {
     ended: [Ordered; JobState::ALL.len()],
     /// Dead-Lettered and Quarantined jobs: few, and looked for among many.
     set_aside: BTreeMap<JobId, Slot>,
+    /// Who holds a unique key: a job that lives.
+    holders: BTreeMap<Key, Named>,
+}
+
+/// The keys of a job, for life.
+#[derive(Clone, Default)]
+pub(super) struct Keys {
+    pub(super) unique: Option<Key>,
+    pub(super) concurrency: Option<Key>,
+}
+
+impl Keys {
+    pub(super) fn is_concurrent(&self, key: &str) -> bool {
+        self.concurrency.as_deref() == Some(key)
+    }
+
+    pub(super) fn of(row: &JobRow) -> Self {
+        let shared = |key: &Option<String>| key.as_deref().map(Key::from);
+        Self { unique: shared(&row.unique_key), concurrency: shared(&row.concurrency_key) }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -51,6 +76,8 @@ struct Queue {
     lanes: Vec<Lane>,
     /// By expiry.
     leased: Ordered,
+    /// How many jobs with a concurrency key are leased.
+    leased_keys: BTreeMap<Key, u64>,
     /// How many jobs are in each state, by its code.
     counts: [u64; JobState::ALL.len()],
 }
@@ -60,6 +87,8 @@ struct Lane {
     version: u32,
     /// By due time.
     waiting: Ordered,
+    /// The same of those with a concurrency key, by key. None is empty.
+    keyed: BTreeMap<Key, Ordered>,
 }
 
 impl Index {
@@ -79,6 +108,7 @@ impl Index {
             by_name: BTreeMap::new(),
             lanes: Vec::new(),
             leased: Ordered::new(),
+            leased_keys: BTreeMap::new(),
             counts: [0; JobState::ALL.len()],
         });
         self.by_name.insert(name.to_owned(), number);
@@ -94,20 +124,33 @@ impl Index {
 
     /// Enters a job by the life it has now. Whether exactly that was new everywhere.
     #[must_use]
-    pub(super) fn enter(&mut self, place: Place, (id, slot): Named, life: &Life) -> bool {
+    pub(super) fn enter(
+        &mut self,
+        place: Place,
+        keys: &Keys,
+        (id, slot): Named,
+        life: &Life,
+    ) -> bool {
         let queue = &mut self.queues[place.queue];
         queue.counts[code(life.state)] += 1;
-        match (life.state, life.hold) {
+        let is_new = match (life.state, life.hold) {
             (JobState::Scheduled, None) => {
-                queue.lanes[place.lane].waiting.insert((life.due_at, id, slot))
+                queue.lanes[place.lane].add(keys, (life.due_at, id, slot))
             }
             (JobState::Leased, Some((owner, expiry))) => {
+                queue.add_leased(keys);
                 queue.leased.insert((expiry, id, slot))
                     & self.held.entry(owner).or_default().insert(id, slot).is_none()
             }
             (JobState::AwaitingParent, None) => true,
             (state, None) if state.is_terminal() => self.enter_ended((id, slot), life),
             _ => false,
+        };
+        match &keys.unique {
+            Some(key) if !life.state.is_terminal() => {
+                is_new & self.holders.insert(Key::clone(key), (id, slot)).is_none()
+            }
+            _ => is_new,
         }
     }
 
@@ -122,23 +165,37 @@ impl Index {
 
     /// Takes a job out by the life it had. Whether exactly that was there everywhere.
     #[must_use]
-    pub(super) fn leave(&mut self, place: Place, (id, slot): Named, life: &Life) -> bool {
+    pub(super) fn leave(
+        &mut self,
+        place: Place,
+        keys: &Keys,
+        (id, slot): Named,
+        life: &Life,
+    ) -> bool {
         let queue = &mut self.queues[place.queue];
         let count = &mut queue.counts[code(life.state)];
         let Some(fewer) = count.checked_sub(1) else {
             return false;
         };
         *count = fewer;
-        match (life.state, life.hold) {
+        let was_there = match (life.state, life.hold) {
             (JobState::Scheduled, None) => {
-                queue.lanes[place.lane].waiting.remove(&(life.due_at, id, slot))
+                queue.lanes[place.lane].remove(keys, (life.due_at, id, slot))
             }
             (JobState::Leased, Some((owner, expiry))) => {
-                queue.leased.remove(&(expiry, id, slot)) & self.release(owner, id)
+                queue.remove_leased(keys)
+                    & queue.leased.remove(&(expiry, id, slot))
+                    & self.release(owner, id)
             }
             (JobState::AwaitingParent, None) => true,
             (state, None) if state.is_terminal() => self.leave_ended((id, slot), life),
             _ => false,
+        };
+        match &keys.unique {
+            Some(key) if !life.state.is_terminal() => {
+                was_there & (self.holders.remove(key) == Some((id, slot)))
+            }
+            _ => was_there,
         }
     }
 
@@ -173,13 +230,33 @@ impl Index {
         self.queues[queue].counts[code(JobState::Leased)]
     }
 
-    /// The waiting jobs of a queue that `accepts` lets through, in order of (due, id).
-    pub(super) fn waiting<'a>(&'a self, queue: usize, accepts: &Accepted<'_>) -> Merged<'a> {
+    /// The waiting jobs of a queue that `accepts` lets through, in order of (due, id), of each concurrency key
+    /// only as many as `key_limit` leaves room for.
+    pub(super) fn waiting<'a>(
+        &'a self,
+        queue: usize,
+        accepts: &Accepted<'_>,
+        key_limit: u32,
+    ) -> Waiting<'a> {
         let queue = &self.queues[queue];
         let lanes =
             accepts.0.iter().filter_map(|(name, max)| Some((queue.by_name.get(*name)?, max)));
         let lanes = lanes.flat_map(|(versions, max)| versions.range(..=max));
-        Merged::new(lanes.map(|(_, lane)| queue.lanes[*lane].waiting.iter()))
+        let mut waiting = Waiting::default();
+        for (_, lane) in lanes {
+            let lane = &queue.lanes[*lane];
+            waiting.add(&lane.waiting);
+            for (key, jobs) in &lane.keyed {
+                let room = || u64::from(key_limit).saturating_sub(queue.leased_of(key));
+                waiting.add_keyed(key, jobs, room);
+            }
+        }
+        waiting
+    }
+
+    /// The job that holds a unique key.
+    pub(super) fn holder(&self, key: &str) -> Option<Named> {
+        self.holders.get(key).copied()
     }
 
     /// The leased jobs of these queues, in order of (expiry, id).
@@ -232,14 +309,59 @@ impl Index {
     }
 }
 
+impl Lane {
+    fn add(&mut self, keys: &Keys, entry: Entry) -> bool {
+        match &keys.concurrency {
+            None => self.waiting.insert(entry),
+            Some(key) => self.keyed.entry(Key::clone(key)).or_default().insert(entry),
+        }
+    }
+
+    fn remove(&mut self, keys: &Keys, entry: Entry) -> bool {
+        let Some(key) = &keys.concurrency else { return self.waiting.remove(&entry) };
+        let Some(jobs) = self.keyed.get_mut(key) else { return false };
+        let removed = jobs.remove(&entry);
+        if jobs.is_empty() {
+            self.keyed.remove(key);
+        }
+        removed
+    }
+}
+
 impl Queue {
+    fn leased_of(&self, key: &str) -> u64 {
+        self.leased_keys.get(key).copied().unwrap_or(0)
+    }
+
+    fn add_leased(&mut self, keys: &Keys) {
+        if let Some(key) = &keys.concurrency {
+            *self.leased_keys.entry(Key::clone(key)).or_default() += 1;
+        }
+    }
+
+    /// Whether it was counted.
+    fn remove_leased(&mut self, keys: &Keys) -> bool {
+        let Some(key) = &keys.concurrency else { return true };
+        let Some(count) = self.leased_keys.get_mut(key) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            self.leased_keys.remove(key);
+        }
+        true
+    }
+
     fn lane(&mut self, wire_name: &str, version: u32) -> usize {
         let known = self.by_name.get(wire_name).and_then(|versions| versions.get(&version));
         if let Some(number) = known {
             return *number;
         }
         let number = self.lanes.len();
-        self.lanes.push(Lane { wire_name: wire_name.to_owned(), version, waiting: Ordered::new() });
+        self.lanes.push(Lane {
+            wire_name: wire_name.to_owned(),
+            version,
+            waiting: Ordered::new(),
+            keyed: BTreeMap::new(),
+        });
         self.by_name.entry(wire_name.to_owned()).or_default().insert(version, number);
         number
     }
@@ -272,11 +394,6 @@ impl<'a> Merged<'a> {
         let heads = sources.iter_mut().enumerate();
         let heads = heads.filter_map(|(number, source)| Some(Reverse((*source.next()?, number))));
         Self { heads: heads.collect(), sources }
-    }
-
-    /// The first that was not taken.
-    pub(super) fn peek(&self) -> Option<Entry> {
-        self.heads.peek().map(|Reverse((head, _))| *head)
     }
 }
 

@@ -39,6 +39,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod waiting;
 
 use super::{Bounds, HistoryPolicy, Hub, Session, Store, StoreClock, StoreError};
 use crate::Timestamp;
@@ -55,13 +56,13 @@ use std::time::SystemTime;
 /// What it holds is gone with its last clone.
 ///
 /// ```
-/// use backwave::store::{EnqueueAnswer, JobRow, Store};
+/// use backwave::store::{Admission, EnqueueAnswer, JobRow, Store};
 /// use backwave::{JobId, MemoryStore};
 ///
 /// let store = MemoryStore::new();
 /// let job = JobRow::new(JobId::new(), "greet");
 /// let answer = store.open_session().unwrap().enqueue(std::slice::from_ref(&job)).unwrap();
-/// assert!(matches!(answer, EnqueueAnswer::Accepted { is_new, .. } if is_new == [true]));
+/// assert!(matches!(answer, EnqueueAnswer::Accepted { jobs, .. } if jobs == [Admission::New]));
 ///
 /// let record = store.clone().open_session().unwrap().job(job.id).unwrap();
 /// assert_eq!(record.unwrap().wire_name, "greet");

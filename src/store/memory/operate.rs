@@ -9,6 +9,7 @@ use crate::store::{
     AuditAction, BulkChange, CancelAnswer, JobFilter, Page, RequeueAnswer, SettledBy, TransitionBy,
 };
 use crate::{JobId, JobState, WorkerId};
+use std::collections::BTreeSet;
 
 /// Decides what a cancel request does.
 pub(super) fn request_cancel(
@@ -61,6 +62,9 @@ fn begin_anew(
     if !matches!(life.state, JobState::DeadLettered | JobState::Quarantined) {
         return Ok(RequeueAnswer::IllegalState(life.state));
     }
+    if let Some(by) = draft.key_holder(slot)? {
+        return Ok(RequeueAnswer::KeyHeld { by });
+    }
     let next = Life {
         state: JobState::Scheduled,
         due_at: draft.moment.at,
@@ -87,8 +91,16 @@ pub(super) fn change_matching(
     let limit = page.bounded_limit();
     let wanted = Wanted::new(filter).only(change.from_states());
     let matching = find::matching(draft.state, &wanted, page);
-    let eligible =
-        matching.filter(|job| job.as_ref().map_or(true, |job| can_change(change, &job.life)));
+    let mut keys = BTreeSet::new();
+    let eligible = matching.filter(|job| {
+        job.as_ref().map_or(true, |job| match change {
+            BulkChange::Cancel => !job.life.cancel_requested,
+            // Of two with one unique key the first only.
+            BulkChange::Requeue => job.keys.unique.as_ref().is_none_or(|key| {
+                draft.state.index.holder(key).is_none() && keys.insert(key.as_ref())
+            }),
+        })
+    });
     let ids = eligible.take(limit as usize).map(|job| Ok(job?.id));
     let ids = ids.collect::<Result<Vec<_>, Trouble>>()?;
     for found in ids.iter().filter_map(|id| draft.life(*id)).collect::<Vec<_>>() {
@@ -99,14 +111,6 @@ pub(super) fn change_matching(
     }
     let changed = ids.len() as u32;
     Ok((changed, ids.last().copied().filter(|_| changed == limit)))
-}
-
-/// Whether a change would make a difference to a job in a state that it leads out of.
-const fn can_change(change: BulkChange, life: &Life) -> bool {
-    match change {
-        BulkChange::Cancel => !life.cancel_requested,
-        BulkChange::Requeue => true,
-    }
 }
 
 /// Decides which leases a worker loses, and whether it may hold more.

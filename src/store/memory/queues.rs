@@ -2,7 +2,7 @@
 
 use super::audit;
 use super::state::{Moment, State, Trouble};
-use crate::store::{AuditAction, AuditRecord, QueueAnswer, QueueChange, QueueSettings};
+use crate::store::{AuditAction, AuditRecord, KEY_LIMIT, QueueAnswer, QueueChange, QueueSettings};
 use std::collections::BTreeMap;
 
 /// Every queue that was ever set.
@@ -20,6 +20,11 @@ impl Settings {
                 .concurrency_limit
                 .map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(leased())),
         }
+    }
+
+    /// How many jobs of a queue with one concurrency key may be leased.
+    pub(super) fn key_limit(&self, queue: &str) -> u32 {
+        self.0.get(queue).map_or(KEY_LIMIT, QueueSettings::key_limit)
     }
 
     fn of(&self, queue: &str) -> QueueSettings {
@@ -50,7 +55,7 @@ pub(super) fn plan(
     let before = state.settings.of(queue);
     let mut settings = before.clone();
     let changed = settings.apply(change);
-    let opens = changed && opens(&before, change);
+    let opens = changed && opens(&before, &settings, change);
     let record = changed.then(|| {
         let action = AuditAction::of_queue(change);
         audit::record(state.audit.next(), moment.at, actor, action, None, queue)
@@ -58,11 +63,12 @@ pub(super) fn plan(
     (Setting { settings, record }, opens)
 }
 
-fn opens(before: &QueueSettings, change: QueueChange) -> bool {
+fn opens(before: &QueueSettings, after: &QueueSettings, change: QueueChange) -> bool {
     match (change, before.concurrency_limit) {
         (QueueChange::Pause, _) => false,
         (QueueChange::Resume | QueueChange::Limit(None), _) => true,
         (QueueChange::Limit(Some(limit)), before) => before.is_some_and(|before| limit > before),
+        (QueueChange::KeyLimit(_), _) => after.key_limit() > before.key_limit(),
     }
 }
 

@@ -4,7 +4,7 @@ use super::audit::Audit;
 use super::draft::Plan;
 use super::enqueue::Birth;
 use super::history::Log;
-use super::index::{Index, Named, Place, PlaceName};
+use super::index::{Index, Keys, Named, Place, PlaceName};
 use super::latch::Latches;
 use super::pumps::Pumps;
 use super::queues::Settings;
@@ -93,6 +93,7 @@ pub(super) struct Job {
     pub(super) parent_rule: ParentRule,
     /// The tick of a schedule that it was minted for.
     pub(super) tick: Option<Tick>,
+    pub(super) keys: Keys,
     pub(super) life: Life,
     pub(super) output: Option<Body>,
     pub(super) detail: Option<String>,
@@ -216,32 +217,32 @@ impl State {
             parents,
             tick: row.tick.clone(),
             parent_rule: row.parent_rule,
+            keys: Keys::of(row),
             life,
             output: None,
             detail: None,
             history: VecDeque::new(),
         };
         self.log.note(&mut job, None, TransitionBy::Enqueue, None, moment);
-        let slot = self.put(job);
-        all_new &= self.index.enter(place, (row.id, slot), &life);
+        let slot = self.free.last().copied().unwrap_or(self.jobs.len());
+        all_new &= self.index.enter(place, &job.keys, (row.id, slot), &life);
+        self.put(job);
         all_new &= self.by_id.insert(row.id, slot).is_none();
         if all_new { Ok(()) } else { Err(unexpected(row.id)) }
     }
 
-    fn put(&mut self, job: Job) -> Slot {
-        if let Some(slot) = self.free.pop() {
-            self.jobs[slot] = Some(job);
-            return slot;
+    fn put(&mut self, job: Job) {
+        match self.free.pop() {
+            Some(slot) => self.jobs[slot] = Some(job),
+            None => self.jobs.push(Some(job)),
         }
-        self.jobs.push(Some(job));
-        self.jobs.len() - 1
     }
 
     /// Takes a job away, with all that hangs on it.
     pub(super) fn remove(&mut self, slot: Slot) -> Result<(), Trouble> {
         let mut job = self.jobs.get_mut(slot).and_then(Option::take).ok_or_else(|| no_job(slot))?;
         self.free.push(slot);
-        let mut all_there = self.index.leave(job.place, (job.id, slot), &job.life);
+        let mut all_there = self.index.leave(job.place, &job.keys, (job.id, slot), &job.life);
         all_there &= self.by_id.remove(&job.id) == Some(slot);
         for parent in &job.parents {
             all_there &= self.latches.remove_child(*parent);
@@ -269,8 +270,8 @@ impl State {
         let job = self.jobs.get_mut(slot).and_then(Option::as_mut).ok_or_else(|| no_job(slot))?;
         let named = (job.id, slot);
         let before = std::mem::replace(&mut job.life, change.life);
-        let left = self.index.leave(job.place, named, &before);
-        let entered = self.index.enter(job.place, named, &job.life);
+        let left = self.index.leave(job.place, &job.keys, named, &before);
+        let entered = self.index.enter(job.place, &job.keys, named, &job.life);
         if !left || !entered {
             return Err(unexpected(job.id));
         }
@@ -351,6 +352,8 @@ impl State {
             failure_detail: job.detail.clone(),
             parent_rule: job.parent_rule,
             tick: job.tick.clone(),
+            unique_key: job.keys.unique.as_deref().map(str::to_owned),
+            concurrency_key: job.keys.concurrency.as_deref().map(str::to_owned),
         }
     }
 }

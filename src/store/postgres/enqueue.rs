@@ -3,19 +3,21 @@
 use super::PostgresStore;
 use super::claim::bounded_us;
 use super::fault::fault;
+use super::reads::state_of;
+use super::rounds::Rounds;
 use super::session::{Call, Malformed, Params, PostgresSession, one};
 use super::types::Private;
-use crate::store::{Due, EnqueueAnswer, JobRow, Rejection, StoreError, check_rows};
+use crate::store::{Admission, Due, EnqueueAnswer, JobRow, Rejection, StoreError, check_rows};
 use crate::{JobId, Timestamp};
 use ::postgres::types::{ToSql, Type};
 use ::postgres::{Row, Transaction};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-pub(super) const ENQUEUE: &str = "SELECT new_ids, store_time, rejected FROM {schema}.enqueue_v2(\
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+pub(super) const ENQUEUE: &str = "SELECT new_ids, store_time, rejected, held_ids, held_by, held_states \
+    FROM {schema}.enqueue_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)";
 
 /// The types of the parameters, for a connection that has not prepared the statement.
-const TYPES: [Type; 17] = [
+const TYPES: [Type; 19] = [
     Type::UUID_ARRAY,
     Type::TEXT_ARRAY,
     Type::INT4_ARRAY,
@@ -27,6 +29,8 @@ const TYPES: [Type; 17] = [
     Type::INT8_ARRAY,
     Type::TEXT_ARRAY,
     Type::INT2_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
     Type::UUID_ARRAY,
     Type::UUID_ARRAY,
     Type::INT2_ARRAY,
@@ -45,16 +49,19 @@ pub(super) fn enqueue(
         return Ok(EnqueueAnswer::Rejected { index, reason });
     }
     let (now, history) = (session.store.clock_time(), session.store.history);
-    if rows.len() <= CHUNK {
-        let columns = EnqueueColumns::new(rows, history);
+    let mut parts = Parts::of(rows);
+    let first = parts.next();
+    if parts.is_over() {
+        let columns = EnqueueColumns::new(&first.rows, history);
         let row = session.query_one(Call::Enqueue, &columns.params(&now))?;
-        return unpack(rows, &columns.edges, &row);
+        let answer = unpack(&first.rows, &columns.edges, &row)?;
+        return Ok(parts.take_in(first, answer).unwrap_or_else(|| parts.finish()));
     }
     session.in_transaction_if(&[Call::Enqueue], |tx| {
-        let answer = by_chunks(rows, |chunk| {
-            let columns = EnqueueColumns::new(chunk, history);
+        let answer = by_parts(parts, first, |part| {
+            let columns = EnqueueColumns::new(part, history);
             let row = one(tx.query(Call::Enqueue, &columns.params(&now))?)?;
-            unpack(chunk, &columns.edges, &row)
+            unpack(part, &columns.edges, &row)
         })?;
         let commits = matches!(answer, EnqueueAnswer::Accepted { .. });
         Ok((answer, commits))
@@ -65,26 +72,108 @@ pub(super) fn enqueue(
 /// in bounded memory beside the caller's own.
 const CHUNK: usize = 5_000;
 
-/// Enqueues chunk after chunk, up to the first that is refused.
-fn by_chunks<'a>(
-    rows: &'a [JobRow],
-    mut enqueue: impl FnMut(&'a [JobRow]) -> Result<EnqueueAnswer, StoreError>,
-) -> Result<EnqueueAnswer, StoreError> {
-    let mut all = Vec::with_capacity(rows.len());
-    let mut first = None;
-    for chunk in rows.chunks(CHUNK) {
-        match enqueue(chunk)? {
-            EnqueueAnswer::Accepted { is_new, store_time } => {
-                all.extend(is_new);
-                first.get_or_insert(store_time);
+/// A call, part by part.
+enum Parts<'a> {
+    /// Without unique keys: chunk after chunk.
+    Chunks {
+        rows: &'a [JobRow],
+        sent: usize,
+        jobs: Vec<Admission>,
+        at: Option<Timestamp>,
+    },
+    Rounds {
+        rounds: Rounds<'a>,
+        at: Option<Timestamp>,
+    },
+}
+
+/// What one statement stores.
+struct Part<'a> {
+    rows: Vec<&'a JobRow>,
+    /// Their places in the call.
+    places: Vec<usize>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(rows: &'a [JobRow]) -> Self {
+        if rows.iter().all(|row| row.unique_key.is_none()) {
+            return Self::Chunks { rows, sent: 0, jobs: Vec::new(), at: None };
+        }
+        Self::Rounds { rounds: Rounds::new(rows), at: None }
+    }
+
+    fn next(&mut self) -> Part<'a> {
+        match self {
+            Self::Chunks { rows, sent, .. } => {
+                let end = rows.len().min(*sent + CHUNK);
+                let places = (*sent..end).collect();
+                let part = Part { rows: rows[*sent..end].iter().collect(), places };
+                *sent = end;
+                part
             }
-            EnqueueAnswer::Rejected { index, reason } => {
-                return Ok(EnqueueAnswer::Rejected { index: all.len() + index, reason });
+            Self::Rounds { rounds, .. } => {
+                let places = rounds.next(CHUNK);
+                Part { rows: places.iter().map(|place| rounds.row(*place)).collect(), places }
             }
         }
     }
-    let store_time = first.unwrap_or(Timestamp::EPOCH);
-    Ok(EnqueueAnswer::Accepted { is_new: all, store_time })
+
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Chunks { rows, sent, .. } => *sent == rows.len(),
+            Self::Rounds { rounds, .. } => rounds.is_over(),
+        }
+    }
+
+    /// Takes in what became of a part; the answer, where that is a rejection.
+    fn take_in(&mut self, part: Part<'_>, answer: EnqueueAnswer) -> Option<EnqueueAnswer> {
+        let (answers, store_time) = match answer {
+            EnqueueAnswer::Accepted { jobs, store_time } => (jobs, store_time),
+            EnqueueAnswer::Rejected { index, reason } => {
+                let index = part.places.get(index).copied().unwrap_or(index);
+                return Some(EnqueueAnswer::Rejected { index, reason });
+            }
+        };
+        let at = match self {
+            Self::Chunks { jobs, at, .. } => {
+                jobs.extend(answers);
+                at
+            }
+            Self::Rounds { rounds, at } => {
+                rounds.note(&part.places, answers);
+                at
+            }
+        };
+        at.get_or_insert(store_time);
+        None
+    }
+
+    fn finish(self) -> EnqueueAnswer {
+        let (jobs, at) = match self {
+            Self::Chunks { jobs, at, .. } => (jobs, at),
+            Self::Rounds { rounds, at } => (rounds.finish(), at),
+        };
+        EnqueueAnswer::Accepted { jobs, store_time: at.unwrap_or(Timestamp::EPOCH) }
+    }
+}
+
+/// Enqueues part after part, from `first` up to the first that is refused.
+fn by_parts<'a>(
+    mut parts: Parts<'a>,
+    first: Part<'a>,
+    mut enqueue: impl FnMut(&[&'a JobRow]) -> Result<EnqueueAnswer, StoreError>,
+) -> Result<EnqueueAnswer, StoreError> {
+    let mut part = first;
+    loop {
+        let answer = enqueue(&part.rows)?;
+        if let Some(rejected) = parts.take_in(part, answer) {
+            return Ok(rejected);
+        }
+        if parts.is_over() {
+            return Ok(parts.finish());
+        }
+        part = parts.next();
+    }
 }
 
 impl PostgresStore {
@@ -99,22 +188,25 @@ impl PostgresStore {
         if let Err((index, reason)) = check_rows(rows, &store.bounds, store.rough_time()) {
             return Ok(EnqueueAnswer::Rejected { index, reason });
         }
-        if rows.len() <= CHUNK {
-            return self.enqueue_chunk_in(tx, rows);
+        let mut parts = Parts::of(rows);
+        let first = parts.next();
+        if parts.is_over() {
+            let answer = self.enqueue_part_in(tx, &first.rows)?;
+            return Ok(parts.take_in(first, answer).unwrap_or_else(|| parts.finish()));
         }
-        // A chunk that is refused takes those before it along.
+        // A part that is refused takes those before it along.
         let mut inner = tx.transaction().map_err(fault)?;
-        let answer = by_chunks(rows, |chunk| self.enqueue_chunk_in(&mut inner, chunk))?;
+        let answer = by_parts(parts, first, |part| self.enqueue_part_in(&mut inner, part))?;
         let is_whole = matches!(answer, EnqueueAnswer::Accepted { .. });
         let end = if is_whole { inner.commit() } else { inner.rollback() };
         end.map_err(fault)?;
         Ok(answer)
     }
 
-    fn enqueue_chunk_in(
+    fn enqueue_part_in(
         &self,
         tx: &mut Transaction<'_>,
-        rows: &[JobRow],
+        rows: &[&JobRow],
     ) -> Result<EnqueueAnswer, StoreError> {
         let store = &self.inner;
         let now = store.clock_time();
@@ -127,7 +219,7 @@ impl PostgresStore {
     }
 }
 
-/// The rows of an enqueue, column by column and by ascending id.
+/// The rows of an enqueue, column by column and by ascending key and id.
 struct EnqueueColumns<'a> {
     ids: Vec<JobId>,
     wire_names: Vec<&'a str>,
@@ -140,15 +232,17 @@ struct EnqueueColumns<'a> {
     timeouts_us: Vec<Option<i64>>,
     tags: Vec<Option<String>>,
     rules: Vec<i16>,
+    unique_keys: Vec<Option<&'a str>>,
+    concurrency_keys: Vec<Option<&'a str>>,
     edges: Edges,
     history: i16,
 }
 
 impl<'a> EnqueueColumns<'a> {
-    fn new(rows: &'a [JobRow], history: i16) -> Self {
-        let mut sorted: Vec<&JobRow> = rows.iter().collect();
+    fn new(rows: &[&'a JobRow], history: i16) -> Self {
+        let mut sorted: Vec<&'a JobRow> = rows.to_vec();
         // Stable: of two rows with one id the first is kept.
-        sorted.sort_by_key(|row| row.id);
+        sorted.sort_by_key(|row| (row.unique_key.as_deref(), row.id));
         Self {
             ids: sorted.iter().map(|row| row.id).collect(),
             wire_names: sorted.iter().map(|row| row.wire_name.as_str()).collect(),
@@ -176,6 +270,8 @@ impl<'a> EnqueueColumns<'a> {
             timeouts_us: sorted.iter().map(|row| row.timeout.map(bounded_us)).collect(),
             tags: sorted.iter().map(|row| tags_json(&row.tags)).collect(),
             rules: sorted.iter().map(|row| row.parent_rule.code()).collect(),
+            unique_keys: sorted.iter().map(|row| row.unique_key.as_deref()).collect(),
+            concurrency_keys: sorted.iter().map(|row| row.concurrency_key.as_deref()).collect(),
             edges: Edges::of(rows),
             history,
         }
@@ -194,6 +290,8 @@ impl<'a> EnqueueColumns<'a> {
             &self.timeouts_us,
             &self.tags,
             &self.rules,
+            &self.unique_keys,
+            &self.concurrency_keys,
             &self.edges.children,
             &self.edges.parents,
             &self.edges.places,
@@ -219,7 +317,7 @@ struct Edges {
 }
 
 impl Edges {
-    fn of(rows: &[JobRow]) -> Self {
+    fn of(rows: &[&JobRow]) -> Self {
         let mut edges = Self::default();
         if rows.iter().all(|row| row.parents.is_empty()) {
             return edges;
@@ -260,7 +358,7 @@ fn tags_json(tags: &[String]) -> Option<String> {
     serde_json::to_string(tags).ok()
 }
 
-fn unpack(rows: &[JobRow], edges: &Edges, row: &Row) -> Result<EnqueueAnswer, StoreError> {
+fn unpack(rows: &[&JobRow], edges: &Edges, row: &Row) -> Result<EnqueueAnswer, StoreError> {
     if let Some(place) = row.try_get::<_, Option<i32>>(2).map_err(fault)? {
         return match edges.rejection(place) {
             Some((index, reason)) => Ok(EnqueueAnswer::Rejected { index, reason }),
@@ -270,7 +368,24 @@ fn unpack(rows: &[JobRow], edges: &Edges, row: &Row) -> Result<EnqueueAnswer, St
     let new_ids: Option<Vec<JobId>> = row.try_get(0).map_err(fault)?;
     let store_time = row.try_get(1).map_err(fault)?;
     let mut new_ids: HashSet<JobId> = new_ids.unwrap_or_default().into_iter().collect();
+    let held = held(row)?;
     // Taken out as told, so that an id named twice is new once.
-    let is_new = rows.iter().map(|row| new_ids.remove(&row.id)).collect();
-    Ok(EnqueueAnswer::Accepted { is_new, store_time })
+    let told = |row: &&JobRow| match held.get(&row.id) {
+        Some(held) => *held,
+        None if new_ids.remove(&row.id) => Admission::New,
+        None => Admission::Duplicate,
+    };
+    Ok(EnqueueAnswer::Accepted { jobs: rows.iter().map(told).collect(), store_time })
+}
+
+/// The jobs that were not stored because of their keys.
+fn held(row: &Row) -> Result<HashMap<JobId, Admission>, StoreError> {
+    let Some(ids) = row.try_get::<_, Option<Vec<JobId>>>(3).map_err(fault)? else {
+        return Ok(HashMap::new());
+    };
+    let by: Option<Vec<JobId>> = row.try_get(4).map_err(fault)?;
+    let states: Option<Vec<i16>> = row.try_get(5).map_err(fault)?;
+    let holders = by.unwrap_or_default().into_iter().zip(states.unwrap_or_default());
+    let held = ids.into_iter().zip(holders);
+    held.map(|(id, (by, code))| Ok((id, Admission::Held { by, state: state_of(code)? }))).collect()
 }

@@ -28,13 +28,18 @@ impl<'a> Matching<'a> {
         after: Option<JobId>,
         limit: u32,
     ) -> Self {
-        let bound = match (after, newest_first) {
-            (None, false) => Some(JobId::from_bytes([0; 16])),
-            (None, true) => Some(JobId::from_bytes([u8::MAX; 16])),
-            (Some(id), false) => number(id).checked_add(1).map(id_of),
-            (Some(id), true) => number(id).checked_sub(1).map(id_of),
-        };
+        let bound = bound(after, newest_first);
         Self { filter, states, newest_first, bound, limit: limit.into() }
+    }
+
+    /// Asks for what comes beyond that job.
+    pub(super) fn go_on_after(&mut self, job: JobId) {
+        self.bound = bound(Some(job), self.newest_first);
+    }
+
+    /// At most so many ids are told.
+    pub(super) fn limit(&self) -> usize {
+        usize::try_from(self.limit).unwrap_or(0)
     }
 
     /// Whether nothing can match.
@@ -42,12 +47,16 @@ impl<'a> Matching<'a> {
         self.states.is_empty() || self.bound.is_none()
     }
 
-    /// A subquery that gives the ids, with nine parameters from `$1` on. `also` is one more condition on `j`.
+    /// A subquery that gives the ids, with eleven parameters from `$1` on. `also` is one more condition on `j`.
     pub(super) fn sql(&self, also: &str) -> String {
         let (rare, common): (Vec<_>, Vec<_>) =
             self.states.iter().copied().partition(|state| is_rare(*state));
         let mut parts: Vec<_> = rare.into_iter().map(|state| self.rare(state, also)).collect();
-        if !common.is_empty() {
+        if self.filter.unique_key.is_some() {
+            parts = vec![self.few("j.unique_key IS NOT NULL AND j.state < 3", &self.states, also)];
+        } else if common == [JobState::Leased] && self.asks_for_slots() {
+            parts.push(self.few("j.state = 2 AND j.concurrency_key IS NOT NULL", &common, also));
+        } else if !common.is_empty() {
             parts.push(self.common(&common, also));
         }
         let order = self.direction();
@@ -70,6 +79,8 @@ impl<'a> Matching<'a> {
             &filter.finished_before,
             &self.bound,
             &self.limit,
+            &filter.unique_key,
+            &filter.concurrency_key,
         ]
     }
 
@@ -95,6 +106,29 @@ impl<'a> Matching<'a> {
         )
     }
 
+    /// A key of one queue, of which few run.
+    const fn asks_for_slots(&self) -> bool {
+        self.filter.queue.is_some() && self.filter.concurrency_key.is_some()
+    }
+
+    /// What a key leads to, by an index whose condition is given: sorted once it is found, since it is not to be
+    /// looked for in the order of all ids.
+    fn few(&self, condition: &str, states: &[JobState], also: &str) -> String {
+        let codes: Vec<_> = states.iter().map(|state| state.code().to_string()).collect();
+        let key = match self.filter.unique_key {
+            Some(_) => "j.unique_key = $10",
+            None => "j.queue = $1 AND j.concurrency_key = $11",
+        };
+        format!(
+            "(SELECT f.id FROM (SELECT j.id FROM {{schema}}.jobs AS j \
+             WHERE {key} AND {condition} AND j.state IN ({}) AND {}{also} OFFSET 0) AS f \
+             ORDER BY f.id {} LIMIT $9)",
+            codes.join(", "),
+            self.conditions(),
+            self.direction()
+        )
+    }
+
     fn conditions(&self) -> String {
         let side = if self.newest_first { "<=" } else { ">=" };
         format!(
@@ -104,6 +138,8 @@ impl<'a> Matching<'a> {
              AND ($5::timestamptz IS NULL OR j.created_at < $5) \
              AND ($6::timestamptz IS NULL OR j.finished_at >= $6) \
              AND ($7::timestamptz IS NULL OR j.finished_at < $7) \
+             AND ($10::text IS NULL OR j.unique_key = $10) \
+             AND ($11::text IS NULL OR j.concurrency_key = $11) \
              AND j.id {side} $8::uuid"
         )
     }
@@ -121,6 +157,16 @@ pub(super) fn states_among(filter: &JobFilter, among: &[JobState]) -> Vec<JobSta
 
 const fn is_rare(state: JobState) -> bool {
     matches!(state, JobState::AwaitingParent | JobState::DeadLettered | JobState::Quarantined)
+}
+
+/// The first id that may be told; `None` where none is left.
+fn bound(after: Option<JobId>, newest_first: bool) -> Option<JobId> {
+    match (after, newest_first) {
+        (None, false) => Some(JobId::from_bytes([0; 16])),
+        (None, true) => Some(JobId::from_bytes([u8::MAX; 16])),
+        (Some(id), false) => number(id).checked_add(1).map(id_of),
+        (Some(id), true) => number(id).checked_sub(1).map(id_of),
+    }
 }
 
 fn number(id: JobId) -> u128 {

@@ -43,6 +43,7 @@ mod observing;
 mod operations;
 mod reads;
 mod report;
+mod rounds;
 mod scheduling;
 mod schema;
 mod session;

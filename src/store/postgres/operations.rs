@@ -11,13 +11,15 @@ use crate::store::{
 };
 use crate::{JobId, Timestamp, WorkerId};
 use ::postgres::Row;
+use std::collections::HashSet;
 use std::time::Duration;
 
 pub(super) const REQUEST_CANCEL: &str = "SELECT answer, state, store_time, released, released_dues \
     FROM {schema}.request_cancel_v2($1, $2, $3, $4)";
-pub(super) const REQUEUE: &str = "SELECT answer, state FROM {schema}.requeue_v2($1, $2, $3, $4)";
-pub(super) const CHANGE_QUEUE: &str = "SELECT is_paused, concurrency_limit, changed, opened, store_time \
-    FROM {schema}.change_queue_v2($1, $2, $3, $4, $5)";
+pub(super) const REQUEUE: &str =
+    "SELECT answer, state, held_by FROM {schema}.requeue_v2($1, $2, $3, $4)";
+pub(super) const CHANGE_QUEUE: &str = "SELECT is_paused, concurrency_limit, changed, opened, store_time, \
+    key_limit FROM {schema}.change_queue_v2($1, $2, $3, $4, $5)";
 pub(super) const REVOKE: &str = "SELECT revoked, more, store_time, released, released_dues \
     FROM {schema}.revoke_v2($1, $2, $3, $4, $5)";
 
@@ -52,6 +54,7 @@ pub(super) fn requeue(
         0 => Ok(RequeueAnswer::NotFound),
         1 => Ok(RequeueAnswer::Requeued),
         2 => Ok(RequeueAnswer::IllegalState(state(&row, 1)?)),
+        3 => Ok(RequeueAnswer::KeyHeld { by: row.try_get(2).map_err(fault)? }),
         other => Err(StoreError::new(Malformed(format!("the answer {other}")))),
     }
 }
@@ -72,16 +75,24 @@ pub(super) fn change_matching(
         let store_time = crate::store::Jobs::now(session)?;
         return Ok(BulkAnswer::new(0, None, store_time));
     }
-    let (function, open) = match change {
-        // What is marked already is passed over, and does not count as looked at.
-        BulkChange::Cancel => ("cancel_jobs_v2", " AND NOT (j.state = 2 AND j.cancel_requested)"),
-        BulkChange::Requeue => ("requeue_jobs_v2", ""),
-    };
+    match change {
+        BulkChange::Cancel => cancel_matching(session, actor, &matching, &codes),
+        BulkChange::Requeue => requeue_matching(session, actor, matching, &codes),
+    }
+}
+
+fn cancel_matching(
+    session: &mut PostgresSession,
+    actor: &str,
+    matching: &Matching<'_>,
+    codes: &[i16],
+) -> Result<BulkAnswer, StoreError> {
+    // What is marked already is passed over, and does not count as looked at.
     let text = format!(
         "WITH m AS MATERIALIZED (SELECT ARRAY({}) AS ids) \
          SELECT c.changed, c.store_time, c.released, c.released_dues, m.ids[($9::bigint)::integer] \
-         FROM m CROSS JOIN LATERAL {{schema}}.{function}($10, m.ids, $11, $12, $13) AS c",
-        matching.sql(open)
+         FROM m CROSS JOIN LATERAL {{schema}}.cancel_jobs_v2($12, m.ids, $13, $14, $15) AS c",
+        matching.sql(" AND NOT (j.state = 2 AND j.cancel_requested)")
     );
     let (actor, history) = (clean(actor, ACTOR_BYTES_MAX), session.store.history);
     let now = session.store.clock_time();
@@ -98,6 +109,60 @@ pub(super) fn change_matching(
     Ok(BulkAnswer::new(unsigned(&row, 0)?, row.try_get(4).map_err(fault)?, store_time))
 }
 
+/// Two steps: which jobs, and then their requeue, which judges them once more under their locks.
+fn requeue_matching(
+    session: &mut PostgresSession,
+    actor: &str,
+    matching: Matching<'_>,
+    codes: &[i16],
+) -> Result<BulkAnswer, StoreError> {
+    let limit = matching.limit();
+    let jobs = requeueable(session, matching)?;
+    let (actor, history) = (clean(actor, ACTOR_BYTES_MAX), session.store.history);
+    let now = session.store.clock_time();
+    let text = "SELECT c.changed, c.store_time, c.released, c.released_dues \
+        FROM {schema}.requeue_jobs_v2($1, $2, $3, $4, $5) AS c";
+    let row = one(session.query_text(text, &[&actor, &jobs, &codes, &history, &now])?)?;
+    let store_time = row.try_get(1).map_err(fault)?;
+    session.floors.clear();
+    session.wake_released(&row, (1, 2, 3))?;
+    let next = jobs.last().copied().filter(|_| jobs.len() == limit);
+    Ok(BulkAnswer::new(unsigned(&row, 0)?, next, store_time))
+}
+
+/// The first jobs that match and whose unique key is free, of several with one key the first.
+fn requeueable(
+    session: &mut PostgresSession,
+    mut matching: Matching<'_>,
+) -> Result<Vec<JobId>, StoreError> {
+    let limit = matching.limit();
+    let is_free = " AND NOT EXISTS (SELECT 1 FROM {schema}.jobs AS h \
+        WHERE h.unique_key = j.unique_key AND h.unique_key IS NOT NULL AND h.state < 3)";
+    let mut keys = HashSet::new();
+    let mut jobs = Vec::new();
+    loop {
+        let text = format!(
+            "SELECT k.id, k.unique_key FROM {{schema}}.jobs AS k \
+             WHERE k.id = ANY (ARRAY({})) ORDER BY k.id",
+            matching.sql(is_free)
+        );
+        let page = session.query_text(&text, &matching.params())?;
+        for row in &page {
+            let key: Option<String> = row.try_get(1).map_err(fault)?;
+            if jobs.len() < limit && key.is_none_or(|key| keys.insert(key)) {
+                jobs.push(row.try_get(0).map_err(fault)?);
+            }
+        }
+        let Some(last) = page.last().filter(|_| page.len() == limit && jobs.len() < limit) else {
+            return Ok(jobs);
+        };
+        matching.go_on_after(last.try_get(0).map_err(fault)?);
+        if matching.is_empty() {
+            return Ok(jobs);
+        }
+    }
+}
+
 pub(super) fn change_queue(
     session: &mut PostgresSession,
     actor: &str,
@@ -108,13 +173,14 @@ pub(super) fn change_queue(
     let actor = clean(actor, ACTOR_BYTES_MAX);
     let action = AuditAction::of_queue(change).code();
     let limit = match change {
-        QueueChange::Limit(limit) => limit.map(i64::from),
+        QueueChange::Limit(limit) | QueueChange::KeyLimit(limit) => limit.map(i64::from),
         QueueChange::Pause | QueueChange::Resume => None,
     };
     let row = session.query_one(Call::ChangeQueue, &[&actor, &queue, &action, &limit, &now])?;
     let mut settings = QueueSettings::new(queue.to_owned());
     settings.is_paused = row.try_get(0).map_err(fault)?;
     settings.concurrency_limit = limit_of(&row, 1)?;
+    settings.concurrency_limit_per_key = limit_of(&row, 5)?;
     if row.try_get(3).map_err(fault)? {
         session.store.wake(queue, Duration::ZERO);
     }

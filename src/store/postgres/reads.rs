@@ -18,7 +18,7 @@ macro_rules! record {
     () => {
         "id, wire_name, version, queue, payload, state, attempt, failures, due_at, created_at, \
          finished_at, retry, timeout_us, tags, owner, expiry, cancel_requested, output, \
-         failure_detail, parent_rule"
+         failure_detail, parent_rule, unique_key, concurrency_key"
     };
 }
 
@@ -29,7 +29,11 @@ pub(super) const JOB: &str = concat!("SELECT ", record!(), " FROM {schema}.jobs 
 pub(super) const COUNTS: &str = "SELECT c.queue, c.state, sum(c.count)::bigint FROM (\
         SELECT e.queue, e.state, e.delta AS count FROM {schema}.ended_deltas AS e \
         UNION ALL \
-        SELECT j.queue, 0::smallint, count(*) FROM {schema}.jobs AS j WHERE j.state = 0 GROUP BY j.queue \
+        SELECT j.queue, 0::smallint, count(*) FROM {schema}.jobs AS j \
+        WHERE j.state = 0 AND j.concurrency_key IS NULL GROUP BY j.queue \
+        UNION ALL \
+        SELECT j.queue, 0::smallint, count(*) FROM {schema}.jobs AS j \
+        WHERE j.state = 0 AND j.concurrency_key IS NOT NULL GROUP BY j.queue \
         UNION ALL \
         SELECT j.queue, 1::smallint, count(*) FROM {schema}.jobs AS j WHERE j.state = 1 GROUP BY j.queue \
         UNION ALL \
@@ -49,7 +53,7 @@ pub(super) const AUDIT: &str = "SELECT a.position, a.at, a.actor, a.action, a.co
     ORDER BY a.position DESC LIMIT $5";
 
 pub(super) const QUEUES: &str =
-    "SELECT name, is_paused, concurrency_limit FROM {schema}.queues ORDER BY name";
+    "SELECT name, is_paused, concurrency_limit, key_limit FROM {schema}.queues ORDER BY name";
 
 pub(super) fn job(
     session: &mut PostgresSession,
@@ -107,6 +111,8 @@ fn unpack_record(row: &Row) -> Result<JobRecord, StoreError> {
     record.output = row.try_get::<_, Option<Vec<u8>>>(17).map_err(fault)?.map(Body::new);
     record.failure_detail = row.try_get(18).map_err(fault)?;
     record.parent_rule = member(row, 19, "a parent rule", ParentRule::from_code)?;
+    record.unique_key = row.try_get(20).map_err(fault)?;
+    record.concurrency_key = row.try_get(21).map_err(fault)?;
     Ok(record)
 }
 
@@ -177,6 +183,7 @@ pub(super) fn queues(session: &mut PostgresSession) -> Result<Vec<QueueSettings>
         let mut settings = QueueSettings::new(row.try_get(0).map_err(fault)?);
         settings.is_paused = row.try_get(1).map_err(fault)?;
         settings.concurrency_limit = limit_of(row, 2)?;
+        settings.concurrency_limit_per_key = limit_of(row, 3)?;
         Ok(settings)
     };
     rows.iter().map(unpack).collect()

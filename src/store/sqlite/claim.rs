@@ -5,6 +5,7 @@
 //! no handler for are stepped over.
 
 use super::batch::Seqs;
+use super::keyed::{self, Keyed};
 use super::work::{Change, Work};
 use super::{locked, queues, row};
 use crate::invariant::InvariantTrigger;
@@ -34,16 +35,27 @@ pub(super) fn peek(
 ) -> Result<Peek, StoreError> {
     let acceptable = Acceptable::new(claim.accepts);
     let queues = distinct_queues(claim);
-    let rooms = if queues::any_set(conn)? { queues::rooms(conn, &queues)? } else { HashMap::new() };
+    let (has_settings, has_keys) = queues::any_set(conn)?;
+    let rooms = if has_settings { queues::rooms(conn, &queues)? } else { HashMap::new() };
     let (mut withheld, mut next_due) = (false, None);
     for queue in queues {
-        let earliest = first_after(conn, queue, Position::START, &acceptable)?;
-        let is_due = earliest.is_some_and(|due_at| due_at <= now);
+        let earliest = first_after(conn, LOOK_AHEAD, queue, Position::START, &acceptable)?;
+        let keyed = match has_keys {
+            true => keyed::due(conn, queue, &acceptable, now, 1)?,
+            false => Keyed::default(),
+        };
+        let is_due = earliest.is_some_and(|due_at| due_at <= now) || keyed.next().is_some();
         match rooms.get(queue) {
             // Nor is its next due time told: there is nothing to be had then.
-            Some(0) => withheld |= is_due,
+            Some(0) => withheld |= is_due || keyed.is_held_back(),
             _ if is_due => return Ok(Peek::Due),
-            _ => next_due = earlier(next_due, earliest),
+            _ => {
+                withheld |= keyed.is_held_back();
+                next_due = earlier(next_due, earliest);
+                if has_keys {
+                    next_due = earlier(next_due, keyed::next_due(conn, queue, &acceptable, now)?);
+                }
+            }
         }
     }
     Ok(Peek::Idle { withheld, next_due })
@@ -54,12 +66,15 @@ pub(super) fn peek(
 /// # Errors
 /// Faults, a row that is not what its index says, and a write that did not touch the rows taken.
 pub(super) fn take(work: &mut Work<'_>, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
-    let Work { conn, now, has_settings, .. } = *work;
+    let Work { conn, now, has_settings, has_keys, .. } = *work;
     let rooms = match has_settings {
         true => queues::rooms(conn, &distinct_queues(claim))?,
         false => HashMap::new(),
     };
     let mut taking = Taking::new(conn, claim, now, &rooms);
+    if has_keys {
+        taking.look_for_keyed()?;
+    }
     taking.pass(|quota| quota)?;
     if claim.spill {
         taking.pass(|_| u32::MAX)?;
@@ -86,7 +101,7 @@ pub(super) fn take(work: &mut Work<'_>, claim: &Claim<'_>) -> Result<Claimed, St
 }
 
 /// The wire names that are accepted, with the latest version of each.
-struct Acceptable<'a>(HashMap<&'a str, u32>);
+pub(super) struct Acceptable<'a>(HashMap<&'a str, u32>);
 
 impl<'a> Acceptable<'a> {
     fn new(accepts: &'a [Accepts]) -> Self {
@@ -99,7 +114,12 @@ impl<'a> Acceptable<'a> {
     }
 
     /// Judges the row whose wire name and version stand in the given columns.
-    fn admits(&self, row: &Row<'_>, name: usize, version: usize) -> Result<bool, StoreError> {
+    pub(super) fn admits(
+        &self,
+        row: &Row<'_>,
+        name: usize,
+        version: usize,
+    ) -> Result<bool, StoreError> {
         let name = row.get_ref(name)?.as_str().map_err(rusqlite::Error::from)?;
         match self.0.get(name) {
             Some(latest) => Ok(row.get::<_, i64>(version)? <= i64::from(*latest)),
@@ -110,7 +130,7 @@ impl<'a> Acceptable<'a> {
 
 /// A place in the order of one queue: what comes after it has not been looked at.
 #[derive(Clone, Copy)]
-struct Position {
+pub(super) struct Position {
     due_at: i64,
     id: [u8; 17],
     id_length: usize,
@@ -129,7 +149,7 @@ impl Position {
     }
 
     /// Behind everything that is due at `now`: no id is as long as this one, none is greater.
-    const fn past(now: Timestamp) -> Self {
+    pub(super) const fn past(now: Timestamp) -> Self {
         Self { due_at: now.as_micros(), id: [0xff; 17], id_length: 17 }
     }
 
@@ -139,18 +159,28 @@ impl Position {
 }
 
 /// A job that is being taken.
-struct Taken {
+pub(super) struct Taken {
     seq: i64,
     payload_is_long: bool,
+    bytes: u64,
     job: ClaimedJob,
+}
+
+impl Taken {
+    /// Its place in the order of its queue.
+    pub(super) const fn place(&self) -> (Timestamp, JobId) {
+        (self.job.due_at, self.job.id)
+    }
 }
 
 /// One queue of the plan while a claim walks it.
 struct Line<'a> {
     queue: &'a str,
     position: Position,
-    /// Everything due has been seen.
+    /// Everything due has been seen, of what has no key.
     is_exhausted: bool,
+    /// What has a key, may be taken and was not yet.
+    keyed: Keyed,
     /// So many more may be taken from it; `None` where nothing bounds it.
     room: Option<usize>,
     /// More would have been taken from it, had there been room.
@@ -168,12 +198,14 @@ struct Taking<'a> {
     /// The next job would not have fitted: that ends the claim.
     is_full: bool,
     next_due: Option<Timestamp>,
+    has_keys: bool,
 }
 
 impl<'a> Line<'a> {
     fn new(queue: &'a str, room: Option<u32>) -> Self {
         let room = room.map(|room| usize::try_from(room).unwrap_or(usize::MAX));
-        Self { queue, position: Position::START, is_exhausted: false, room, is_cut: false }
+        let (position, keyed) = (Position::START, Keyed::default());
+        Self { queue, position, is_exhausted: false, keyed, room, is_cut: false }
     }
 }
 
@@ -198,7 +230,20 @@ impl<'a> Taking<'a> {
             bytes: 0,
             is_full: false,
             next_due: None,
+            has_keys: false,
         }
+    }
+
+    /// Finds per queue what may be taken of the jobs with a concurrency key.
+    fn look_for_keyed(&mut self) -> Result<(), StoreError> {
+        self.has_keys = true;
+        let total = self.missing();
+        for line in &mut self.lines {
+            // One is enough to say that something is withheld.
+            let count = line.room.map_or(total, |room| room.clamp(1, total.max(1)));
+            line.keyed = keyed::due(self.conn, line.queue, &self.acceptable, self.now, count)?;
+        }
+        Ok(())
     }
 
     /// Walks the plan once, taking from each queue what `room` makes of its quota.
@@ -218,20 +263,26 @@ impl<'a> Taking<'a> {
 
     fn walk(&mut self, line: usize, room: u32) -> Result<(), StoreError> {
         let mut room = usize::try_from(room).unwrap_or(usize::MAX).min(self.missing());
-        if room == 0 || self.is_full || self.lines[line].is_exhausted {
-            return Ok(());
-        }
         if let Some(free) = self.lines[line].room {
             self.lines[line].is_cut |= free < room;
             room = room.min(free);
         }
-        if room == 0 {
+        if room == 0 || self.is_full {
             return Ok(());
         }
+        if !self.lines[line].is_exhausted {
+            self.walk_unkeyed(line, &mut room)?;
+        }
+        self.take_keyed(line, &mut room, None);
+        Ok(())
+    }
+
+    /// Walks what has no key, and takes what has one in between, in its place.
+    fn walk_unkeyed(&mut self, line: usize, room: &mut usize) -> Result<(), StoreError> {
         let mut statement = self.conn.prepare_cached(WALK)?;
         let Line { queue, position, .. } = self.lines[line];
         let mut rows = statement.query(params![queue, position.due_at, position.id()])?;
-        while room > 0 {
+        while *room > 0 && !self.is_full {
             let Some(row) = rows.next()? else {
                 self.lines[line].is_exhausted = true;
                 return Ok(());
@@ -245,29 +296,69 @@ impl<'a> Taking<'a> {
                 self.next_due = earlier(self.next_due, Some(due_at));
                 return Ok(());
             }
+            if self.lines[line].keyed.next().is_some() {
+                self.take_keyed(line, room, Some((due_at, row::job_id(row, 3)?)));
+            }
+            if *room == 0 || self.is_full {
+                return Ok(());
+            }
             let bytes = row::unsigned(row, 6)?;
-            if !self.taken.is_empty() && self.bytes.saturating_add(bytes) > self.claim.bytes_max {
-                // Taking a smaller one from further back would break the order.
-                self.is_full = true;
+            if !self.fits(bytes) {
                 return Ok(());
             }
             let taken = decode(row, due_at, queue)?;
-            self.bytes = self.bytes.saturating_add(bytes);
             self.lines[line].position = Position::after(due_at, taken.job.id);
-            self.taken.push(taken);
-            self.lines[line].room = self.lines[line].room.map(|free| free - 1);
-            room -= 1;
+            self.take(line, taken, room);
         }
         Ok(())
     }
 
-    /// Whether something due was left because of a bound: of bytes, by a pause, by a limit.
+    /// Takes what has a key, up to that place in the order.
+    fn take_keyed(&mut self, line: usize, room: &mut usize, until: Option<(Timestamp, JobId)>) {
+        while *room > 0 && !self.is_full {
+            let next = self.lines[line].keyed.next();
+            let Some(next) = next.filter(|next| until.is_none_or(|until| next.place() < until))
+            else {
+                return;
+            };
+            let bytes = next.bytes;
+            if !self.fits(bytes) {
+                return;
+            }
+            let Some(taken) = self.lines[line].keyed.take() else { return };
+            self.take(line, taken, room);
+        }
+    }
+
+    /// Whether a payload fits still. Where one does not, that ends the claim: taking a smaller one from
+    /// further back would break the order.
+    fn fits(&mut self, bytes: u64) -> bool {
+        self.is_full =
+            !self.taken.is_empty() && self.bytes.saturating_add(bytes) > self.claim.bytes_max;
+        !self.is_full
+    }
+
+    fn take(&mut self, line: usize, taken: Taken, room: &mut usize) {
+        self.bytes = self.bytes.saturating_add(taken.bytes);
+        self.taken.push(taken);
+        self.lines[line].room = self.lines[line].room.map(|free| free - 1);
+        *room -= 1;
+    }
+
+    /// Whether something due was left because of a bound: of bytes, by a pause, by a limit, by a key.
     fn is_withheld(&self) -> Result<bool, StoreError> {
         if self.is_full {
             return Ok(true);
         }
+        let is_kept = |line: &Line<'_>| {
+            line.keyed.is_held_back() || line.is_cut && line.keyed.next().is_some()
+        };
+        if self.lines.iter().any(is_kept) {
+            return Ok(true);
+        }
         for line in self.lines.iter().filter(|line| line.is_cut && !line.is_exhausted) {
-            let first = first_after(self.conn, line.queue, line.position, &self.acceptable)?;
+            let (queue, position) = (line.queue, line.position);
+            let first = first_after(self.conn, LOOK_AHEAD, queue, position, &self.acceptable)?;
             if first.is_some_and(|due_at| due_at <= self.now) {
                 return Ok(true);
             }
@@ -285,21 +376,27 @@ impl<'a> Taking<'a> {
         // One without room gives nothing then either.
         for line in self.lines.iter().filter(|line| !line.is_exhausted && line.room != Some(0)) {
             let position = Position::past(self.now);
-            let first = first_after(self.conn, line.queue, position, &self.acceptable)?;
+            let queue = line.queue;
+            let first = first_after(self.conn, LOOK_AHEAD, queue, position, &self.acceptable)?;
+            next_due = earlier(next_due, first);
+        }
+        for line in self.lines.iter().filter(|line| self.has_keys && line.room != Some(0)) {
+            let first = keyed::next_due(self.conn, line.queue, &self.acceptable, self.now)?;
             next_due = earlier(next_due, first);
         }
         Ok(next_due)
     }
 }
 
-/// The due time of the first acceptable job of a queue after a position.
-fn first_after(
+/// The due time of the first acceptable job of a queue after a position, of those that `look_ahead` walks.
+pub(super) fn first_after(
     conn: &Connection,
+    look_ahead: &str,
     queue: &str,
     position: Position,
     acceptable: &Acceptable<'_>,
 ) -> Result<Option<Timestamp>, StoreError> {
-    let mut statement = conn.prepare_cached(LOOK_AHEAD)?;
+    let mut statement = conn.prepare_cached(look_ahead)?;
     let mut rows = statement.query(params![queue, position.due_at, position.id()])?;
     while let Some(row) = rows.next()? {
         if acceptable.admits(row, 0, 1)? {
@@ -310,7 +407,7 @@ fn first_after(
 }
 
 /// A candidate: everything but what the write will say of it.
-fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Taken, StoreError> {
+pub(super) fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Taken, StoreError> {
     let id = row::job_id(row, 3)?;
     let state_before = row::state(row, 5, id)?;
     if state_before != JobState::Scheduled {
@@ -337,7 +434,7 @@ fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Taken, StoreE
         owner: None,
         expiry: due_at,
     };
-    Ok(Taken { seq: row.get(4)?, payload_is_long, job })
+    Ok(Taken { seq: row.get(4)?, payload_is_long, bytes: row::unsigned(row, 6)?, job })
 }
 
 /// Reads the payloads that do not stand in their rows, by one statement.
@@ -417,16 +514,28 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
     }
 }
 
-/// One queue in the order of claims, from a position on. `state = 0` is written out, so that the partial
-/// index matches.
-pub(super) const WALK: &str = "SELECT wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, \
-                    retry, timeout_us, tags \
-               FROM main.backwave_jobs \
-              WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id";
+/// What [`decode`] reads.
+macro_rules! candidate_columns {
+    () => {
+        "wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, retry, timeout_us, tags"
+    };
+}
+pub(super) use candidate_columns;
+
+/// One queue in the order of claims, from a position on, of what has no key. The conditions of the partial index
+/// are written out, so that it matches.
+pub(super) const WALK: &str = concat!(
+    "SELECT ",
+    candidate_columns!(),
+    " FROM main.backwave_jobs \
+      WHERE state = 0 AND concurrency_key IS NULL AND queue = ?1 AND (due_at, id) > (?2, ?3) \
+      ORDER BY due_at, id"
+);
 
 /// The same for a look: no more of a row than is judged.
 pub(super) const LOOK_AHEAD: &str = "SELECT wire_name, version, due_at FROM main.backwave_jobs \
-          WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id";
+          WHERE state = 0 AND concurrency_key IS NULL AND queue = ?1 AND (due_at, id) > (?2, ?3) \
+          ORDER BY due_at, id";
 
 /// Makes rows leased, and says what it wrote. `+state` asks the row itself: where a statement walks a partial
 /// index, the engine may take the state for what the index says, and so a damaged index for the truth.

@@ -2,12 +2,13 @@
 
 use super::fault::{self, SqliteFault};
 use super::work::{Change, Work};
-use super::{Inner, SqliteStore, births};
-use crate::store::{EnqueueAnswer, JobRow, StoreError, TransitionBy, check_rows};
+use super::{Inner, SqliteStore, births, keyed};
+use crate::store::{Admission, EnqueueAnswer, JobRow, StoreError, TransitionBy, check_rows};
 use crate::time::micros;
 use crate::{JobState, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, params};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Up to so many bytes a payload stands in its job's row.
@@ -25,21 +26,28 @@ pub(super) fn insert(work: &mut Work<'_>, rows: &[JobRow]) -> Result<EnqueueAnsw
     let mut statement = work.conn.prepare_cached(
         "INSERT INTO main.backwave_jobs \
              (id, queue, wire_name, version, state, due_at, created_at, retry, timeout_us, tags, \
-              payload_bytes, payload, finished_at, parent_rule) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
+              payload_bytes, payload, finished_at, parent_rule, unique_key, concurrency_key) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
              ON CONFLICT (id) DO NOTHING",
     )?;
-    let mut is_new = Vec::with_capacity(rows.len());
+    let mut jobs = Vec::with_capacity(rows.len());
+    let mut keyed: BTreeSet<&str> = BTreeSet::new();
     for (index, row) in rows.iter().enumerate() {
+        if let Some(held) = births.held(index) {
+            jobs.push(held);
+            continue;
+        }
         let state = births.state(index);
         let inserted = insert_one(work.conn, &mut statement, row, state, work.now)?;
         if inserted {
             work.changed(&birth(row, state));
+            keyed.extend(row.concurrency_key.as_ref().map(|_| row.queue.as_str()));
         }
-        is_new.push(inserted);
+        jobs.push(if inserted { Admission::New } else { Admission::Duplicate });
     }
-    births.write_edges(work.conn, rows, &is_new)?;
-    Ok(EnqueueAnswer::Accepted { is_new, store_time: work.now })
+    births.write_edges(work.conn, rows, &jobs)?;
+    keyed::note_queues(work.conn, &keyed)?;
+    Ok(EnqueueAnswer::Accepted { jobs, store_time: work.now })
 }
 
 const fn birth(row: &JobRow, state: JobState) -> Change<'_> {
@@ -82,6 +90,8 @@ fn insert_one(
         inline.then_some(payload),
         state.is_terminal().then_some(now.as_micros()),
         row.parent_rule.code(),
+        row.unique_key,
+        row.concurrency_key,
     ])?;
     if inserted == 1 && !inline {
         conn.prepare_cached("INSERT INTO main.backwave_payloads (seq, payload) VALUES (?1, ?2)")?

@@ -28,7 +28,8 @@ pub(super) fn page(filter: &JobFilter, page: &Page) -> Option<(Query, &'static s
     Some((query, if page.newest_first { "DESC" } else { "ASC" }))
 }
 
-/// The jobs of a page that can be changed so, by ascending id: id, address, state, queue, attempt.
+/// The jobs of a page that can be changed so, by ascending id: id, address, state, queue, attempt, unique
+/// key.
 pub(super) fn changeable(
     change: BulkChange,
     filter: &JobFilter,
@@ -39,11 +40,15 @@ pub(super) fn changeable(
     let states: Vec<JobState> = change.from_states().iter().copied().filter(asked).collect();
     let unless = match change {
         BulkChange::Cancel => " AND (j.state <> 2 OR j.cancel_requested = 0)",
-        BulkChange::Requeue => "",
+        // A job whose unique key another holds cannot live again.
+        BulkChange::Requeue => {
+            " AND NOT EXISTS (SELECT 1 FROM main.backwave_jobs AS h \
+                               WHERE h.unique_key = j.unique_key AND h.state < 3)"
+        }
     };
     let mut query = Builder::new(filter, after, false).build(&states, max, unless)?;
     query.sql = format!(
-        "SELECT j.id, j.seq, j.state, j.queue, j.attempt FROM ({}) AS page \
+        "SELECT j.id, j.seq, j.state, j.queue, j.attempt, j.unique_key FROM ({}) AS page \
            JOIN main.backwave_jobs AS j ON j.seq = page.seq ORDER BY page.id",
         query.sql
     );
@@ -56,6 +61,8 @@ struct Builder {
     values: Vec<Value>,
     is_descending: bool,
     asks_for_end: bool,
+    asks_for_holder: bool,
+    asks_for_slots: bool,
 }
 
 impl Builder {
@@ -65,6 +72,8 @@ impl Builder {
             values: Vec::new(),
             is_descending,
             asks_for_end: filter.finished_from.is_some() || filter.finished_before.is_some(),
+            asks_for_holder: filter.unique_key.is_some(),
+            asks_for_slots: filter.queue.is_some() && filter.concurrency_key.is_some(),
         };
         // Always there, so that a walk by id is a search. No id is as long as this one, none is greater.
         let (comparison, end) = if is_descending { ("<", vec![0xff; 17]) } else { (">", vec![]) };
@@ -75,6 +84,9 @@ impl Builder {
         builder.ask_if("j.wire_name =", filter.wire_name.as_ref().map(text), "");
         let tag = "EXISTS (SELECT 1 FROM json_each(j.tags) WHERE value =";
         builder.ask_if(tag, filter.tag.as_ref().map(text), ")");
+        let holds = " AND j.state < 3";
+        builder.ask_if("j.unique_key =", filter.unique_key.as_ref().map(text), holds);
+        builder.ask_if("j.concurrency_key =", filter.concurrency_key.as_ref().map(text), "");
         let times = [
             ("j.created_at >=", filter.created_from),
             ("j.created_at <", filter.created_before),
@@ -99,8 +111,7 @@ impl Builder {
     }
 
     fn build(mut self, states: &[JobState], limit: u32, unless: &str) -> Option<Query> {
-        let asks_for_end = self.asks_for_end;
-        let sources = sources(states, asks_for_end);
+        let sources = self.sources(states);
         if sources.is_empty() {
             return None;
         }
@@ -121,24 +132,49 @@ impl Builder {
         let sql = format!("SELECT seq, id FROM ({parts}) ORDER BY id {order} LIMIT ?{limit}");
         Some(Query { sql, values: self.values })
     }
-}
 
-/// Where to look for jobs in these states: an index and the condition that it is made for.
-fn sources(states: &[JobState], asks_for_end: bool) -> Vec<String> {
-    let wanted: Vec<JobState> = JobState::ALL
-        .into_iter()
-        .filter(|state| states.contains(state) && (!asks_for_end || state.is_terminal()))
-        .collect();
-    if wanted.contains(&JobState::Succeeded) && !asks_for_end {
+    /// Where to look for jobs in these states: an index and the condition that it is made for.
+    fn sources(&self, states: &[JobState]) -> Vec<String> {
+        let asks_for_end = self.asks_for_end;
+        let wanted: Vec<JobState> = JobState::ALL
+            .into_iter()
+            .filter(|state| states.contains(state) && (!asks_for_end || state.is_terminal()))
+            .collect();
         let codes: Vec<String> = wanted.iter().map(|state| state.code().to_string()).collect();
-        return vec![format!(" WHERE j.state IN ({})", codes.join(", "))];
+        let codes = codes.join(", ");
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        if self.asks_for_holder {
+            let index = "INDEXED BY backwave_jobs_unique_key";
+            return vec![format!(" {index} WHERE j.state IN ({codes})")];
+        }
+        if wanted.contains(&JobState::Succeeded) && !asks_for_end {
+            return vec![format!(" WHERE j.state IN ({codes})")];
+        }
+        wanted.into_iter().flat_map(|state| self.source(state)).collect()
     }
-    wanted.into_iter().map(|state| source(state, asks_for_end)).collect()
+
+    fn source(&self, state: JobState) -> Vec<String> {
+        if state == JobState::Leased && self.asks_for_slots {
+            let index = "INDEXED BY backwave_jobs_key_slots";
+            return vec![format!(" {index} WHERE j.state = 2 AND j.concurrency_key IS NOT NULL")];
+        }
+        let mut sources = vec![source(state, self.asks_for_end)];
+        if state == JobState::Scheduled {
+            sources.push(
+                " INDEXED BY backwave_jobs_keyed_due \
+                  WHERE j.state = 0 AND j.concurrency_key IS NOT NULL"
+                    .to_owned(),
+            );
+        }
+        sources
+    }
 }
 
 fn source(state: JobState, asks_for_end: bool) -> String {
     let (index, condition) = match state {
-        JobState::Scheduled => ("due", "j.state = 0"),
+        JobState::Scheduled => ("due", "j.state = 0 AND j.concurrency_key IS NULL"),
         JobState::AwaitingParent => ("await", "j.state = 1"),
         JobState::Leased => ("leased", "j.state = 2"),
         JobState::DeadLettered if !asks_for_end => ("failed", "j.state = 4"),

@@ -34,6 +34,7 @@ mod enqueue;
 mod fault;
 mod file;
 mod find;
+mod keyed;
 mod latch;
 mod lease;
 mod locked;

@@ -4,13 +4,14 @@ use super::batch::Seqs;
 use super::find;
 use super::locked::{self, Names};
 use super::work::{Change, Work};
-use super::{latch, row};
+use super::{births, latch, row};
 use crate::store::{
     AuditAction, BulkAnswer, BulkChange, CancelAnswer, GATES_MAX, JobFilter, PAGE_MAX,
     RequeueAnswer, StoreError, TransitionBy,
 };
 use crate::{JobId, JobState};
 use rusqlite::params;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// A job that is about to be changed.
@@ -87,6 +88,9 @@ pub(super) fn requeue(
     if !matches!(locked.view.state, JobState::DeadLettered | JobState::Quarantined) {
         return Ok(RequeueAnswer::IllegalState(locked.view.state));
     }
+    if let Some(by) = births::holder_against(work.conn, locked.seq)? {
+        return Ok(RequeueAnswer::KeyHeld { by });
+    }
     reschedule(work, actor, &[Subject::new(job, &locked)])?;
     Ok(RequeueAnswer::Requeued)
 }
@@ -132,6 +136,32 @@ fn matching(
     after: Option<JobId>,
     max: u32,
 ) -> Result<Vec<Subject>, StoreError> {
+    // Of several with one unique key, of which none lives, the first only is requeued.
+    let mut keys = BTreeSet::new();
+    let (mut subjects, mut after) = (Vec::new(), after);
+    loop {
+        let page = candidates(work, change, filter, after, max)?;
+        let is_full = page.len() as u64 == u64::from(max);
+        after = page.last().map(|(subject, _)| subject.id);
+        let free = page.into_iter().filter_map(|(subject, key)| {
+            let is_free = change == BulkChange::Cancel || key.is_none_or(|key| keys.insert(key));
+            is_free.then_some(subject)
+        });
+        subjects.extend(free.take(max as usize - subjects.len()));
+        if !is_full || subjects.len() == max as usize {
+            return Ok(subjects);
+        }
+    }
+}
+
+/// A page of jobs that match and can be changed so, with their unique keys.
+fn candidates(
+    work: &Work<'_>,
+    change: BulkChange,
+    filter: &JobFilter,
+    after: Option<JobId>,
+    max: u32,
+) -> Result<Vec<(Subject, Option<String>)>, StoreError> {
     let Some(query) = find::changeable(change, filter, after, max) else {
         return Ok(Vec::new());
     };
@@ -141,13 +171,14 @@ fn matching(
     let mut subjects = Vec::new();
     while let Some(row) = rows.next()? {
         let id = row::job_id(row, 0)?;
-        subjects.push(Subject {
+        let subject = Subject {
             id,
             seq: row.get(1)?,
             state: row::state(row, 2, id)?,
             queue: queues.share(row, 3)?,
             attempt: row.get(4)?,
-        });
+        };
+        subjects.push((subject, row.get(5)?));
     }
     Ok(subjects)
 }

@@ -6,17 +6,27 @@
 use super::row;
 use super::work::Work;
 use crate::invariant::InvariantTrigger;
-use crate::store::{AuditAction, QueueAnswer, QueueChange, QueueSettings, StoreError};
+use crate::store::{AuditAction, KEY_LIMIT, QueueAnswer, QueueChange, QueueSettings, StoreError};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Whether any queue was ever set: nearly always none was, and to ask for names is dearer.
+/// Whether any queue was ever set, and whether any ever had a concurrency key: nearly always none was, and to ask
+/// for names is dearer.
 ///
 /// # Errors
 /// Faults.
-pub(super) fn any_set(conn: &Connection) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached(SOME_QUEUE)?.query_row([], |row| row.get(0))?)
+pub(super) fn any_set(conn: &Connection) -> Result<(bool, bool), StoreError> {
+    let mut statement = conn.prepare_cached(SOME_QUEUE)?;
+    Ok(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?)
+}
+
+/// How many jobs of a queue with one concurrency key may be leased.
+///
+/// # Errors
+/// Faults.
+pub(super) fn key_limit(conn: &Connection, queue: &str) -> Result<u32, StoreError> {
+    Ok(settings(conn, queue)?.map_or(KEY_LIMIT, |settings| settings.key_limit()))
 }
 
 /// How many jobs a claim may take from those of these queues that are paused or limited; the others are free.
@@ -79,11 +89,14 @@ pub(super) fn change(
         return Ok(QueueAnswer::new(after, false, work.now));
     }
     let mut statement = work.conn.prepare_cached(
-        "INSERT INTO main.backwave_queues (queue, is_paused, concurrency_limit) VALUES (?1, ?2, ?3) \
+        "INSERT INTO main.backwave_queues (queue, is_paused, concurrency_limit, key_limit) \
+         VALUES (?1, ?2, ?3, ?4) \
              ON CONFLICT (queue) DO UPDATE SET is_paused = excluded.is_paused, \
-                                               concurrency_limit = excluded.concurrency_limit",
+                                               concurrency_limit = excluded.concurrency_limit, \
+                                               key_limit = excluded.key_limit",
     )?;
-    statement.execute(params![queue, after.is_paused, after.concurrency_limit])?;
+    let (limit, key_limit) = (after.concurrency_limit, after.concurrency_limit_per_key);
+    statement.execute(params![queue, after.is_paused, limit, key_limit])?;
     if settings(work.conn, queue)?.as_ref() != Some(&after) {
         return Err(not_locked(queue, "what was written does not read back"));
     }
@@ -101,7 +114,7 @@ fn gives_more(before: &QueueSettings, after: &QueueSettings) -> bool {
         Some(limit) => u64::from(limit),
         None => u64::MAX,
     };
-    most(after) > most(before)
+    most(after) > most(before) || (!after.is_paused && after.key_limit() > before.key_limit())
 }
 
 /// Every queue that was set, ordered by name.
@@ -110,7 +123,8 @@ fn gives_more(before: &QueueSettings, after: &QueueSettings) -> bool {
 /// Faults.
 pub(super) fn all(conn: &Connection) -> Result<Vec<QueueSettings>, StoreError> {
     let mut statement = conn.prepare_cached(
-        "SELECT queue, is_paused, concurrency_limit FROM main.backwave_queues ORDER BY queue",
+        "SELECT queue, is_paused, concurrency_limit, key_limit \
+           FROM main.backwave_queues ORDER BY queue",
     )?;
     let mut rows = statement.query([])?;
     let mut all = Vec::new();
@@ -130,13 +144,14 @@ fn decode(row: &Row<'_>) -> Result<QueueSettings, StoreError> {
     let mut settings = QueueSettings::new(row.get(0)?);
     settings.is_paused = row.get(1)?;
     settings.concurrency_limit = row::limit(row, 2)?;
+    settings.concurrency_limit_per_key = row::limit(row, 3)?;
     Ok(settings)
 }
 
-pub(super) const SETTINGS: &str =
-    "SELECT queue, is_paused, concurrency_limit FROM main.backwave_queues WHERE queue = ?1";
+pub(super) const SETTINGS: &str = "SELECT queue, is_paused, concurrency_limit, key_limit FROM main.backwave_queues WHERE queue = ?1";
 
-const SOME_QUEUE: &str = "SELECT EXISTS (SELECT 1 FROM main.backwave_queues)";
+const SOME_QUEUE: &str = "SELECT EXISTS (SELECT 1 FROM main.backwave_queues), \
+                EXISTS (SELECT 1 FROM main.backwave_keyed_queues)";
 
 /// Which of the queues in the JSON array `?1` are paused or limited.
 pub(super) const PLANNED: &str = "SELECT q.queue, q.is_paused \

@@ -155,7 +155,7 @@ impl Jobs for SqliteSession {
             return Ok(rejected);
         }
         if rows.is_empty() {
-            return Ok(EnqueueAnswer::Accepted { is_new: Vec::new(), store_time: self.now()? });
+            return Ok(EnqueueAnswer::Accepted { jobs: Vec::new(), store_time: self.now()? });
         }
         self.write(|work| enqueue::insert(work, rows))
     }

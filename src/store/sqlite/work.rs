@@ -24,6 +24,8 @@ pub(super) struct Work<'a> {
     pub(super) has_gates: bool,
     /// Whether any queue was ever set: where none was, no claim asks how its queues are.
     pub(super) has_settings: bool,
+    /// Whether any job ever had a concurrency key: where none had, no claim asks about keys.
+    pub(super) has_keys: bool,
     history: HistoryPolicy,
     transitions: Transitions,
     ended: EndedCounts,
@@ -55,9 +57,9 @@ impl<'a> Work<'a> {
     /// # Errors
     /// [`SqliteFault::SchemaTooNew`](super::SqliteFault::SchemaTooNew), and faults.
     pub(super) fn begin(conn: &'a Connection, store: &Inner) -> Result<Self, StoreError> {
-        let (min_reader, has_gates, has_settings) = conn
+        let (min_reader, has_gates, has_settings, has_keys) = conn
             .prepare_cached(LOOK)?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
         if !migrate::is_readable(min_reader) {
             migrate::require_readable(conn, &store.path)?;
         }
@@ -66,6 +68,7 @@ impl<'a> Work<'a> {
             now: store.now(),
             has_gates,
             has_settings,
+            has_keys,
             history: store.history,
             transitions: Transitions::default(),
             ended: EndedCounts::default(),
@@ -202,7 +205,7 @@ impl Audit {
             self.actor = text::clean(actor, ACTOR_BYTES_MAX);
         }
         let limit = match action {
-            AuditAction::Limit(limit) => limit.map_or(-1, i64::from),
+            AuditAction::Limit(limit) | AuditAction::KeyLimit(limit) => limit.map_or(-1, i64::from),
             _ => -1,
         };
         let queue = self.heap.push(queue.as_bytes());
@@ -228,7 +231,8 @@ impl Audit {
 /// What a write asks before anything else: of each table its first row at most.
 pub(super) const LOOK: &str = "SELECT (SELECT min_reader FROM main.backwave_meta), \
                 EXISTS (SELECT 1 FROM main.backwave_gates), \
-                EXISTS (SELECT 1 FROM main.backwave_queues)";
+                EXISTS (SELECT 1 FROM main.backwave_queues), \
+                EXISTS (SELECT 1 FROM main.backwave_keyed_queues)";
 
 /// `?1` is a JSON array of queue, state and difference. (`WHERE true` tells the engine that `ON` begins no
 /// join.)

@@ -25,6 +25,11 @@ pub enum RequeueAnswer {
     Requeued,
     /// It is in a state that no requeue leads out of.
     IllegalState(JobState),
+    /// Another job that lives holds its unique key.
+    KeyHeld {
+        /// The job that holds it.
+        by: JobId,
+    },
     /// There is no such job.
     NotFound,
 }
@@ -81,7 +86,14 @@ pub enum QueueChange {
     /// At most so many of its jobs are Leased at any time, in the whole fleet; `None` takes the limit
     /// away. Lowering it stops nothing that runs.
     Limit(Option<u32>),
+    /// At most so many of its jobs with one concurrency key are Leased at any time, in the whole fleet;
+    /// `None` makes it one again. Lowering it stops nothing that runs.
+    KeyLimit(Option<u32>),
 }
+
+/// How many jobs with one concurrency key may be Leased in a queue that is not set otherwise: a key that
+/// limits nothing would be a trap.
+pub const KEY_LIMIT: u32 = 1;
 
 /// How a queue is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,24 +105,36 @@ pub struct QueueSettings {
     pub is_paused: bool,
     /// At most so many of its jobs are Leased at any time, in the whole fleet.
     pub concurrency_limit: Option<u32>,
+    /// At most so many of its jobs with one concurrency key are Leased at any time, in the whole fleet; one
+    /// where it is not set.
+    pub concurrency_limit_per_key: Option<u32>,
 }
 
 impl QueueSettings {
-    /// A queue that is not paused and has no limit.
+    /// A queue that is not paused and has no limits.
     #[must_use]
     pub const fn new(queue: String) -> Self {
-        Self { queue, is_paused: false, concurrency_limit: None }
+        Self { queue, is_paused: false, concurrency_limit: None, concurrency_limit_per_key: None }
+    }
+
+    /// How many jobs with one concurrency key may be Leased: what is set, or one.
+    #[must_use]
+    pub fn key_limit(&self) -> u32 {
+        self.concurrency_limit_per_key.unwrap_or(KEY_LIMIT)
     }
 
     /// Applies a change; whether it made a difference.
     pub fn apply(&mut self, change: QueueChange) -> bool {
-        let before = (self.is_paused, self.concurrency_limit);
+        let facts =
+            |set: &Self| (set.is_paused, set.concurrency_limit, set.concurrency_limit_per_key);
+        let before = facts(self);
         match change {
             QueueChange::Pause => self.is_paused = true,
             QueueChange::Resume => self.is_paused = false,
             QueueChange::Limit(limit) => self.concurrency_limit = limit,
+            QueueChange::KeyLimit(limit) => self.concurrency_limit_per_key = limit,
         }
-        before != (self.is_paused, self.concurrency_limit)
+        before != facts(self)
     }
 }
 
@@ -184,6 +208,8 @@ pub enum AuditAction {
     Discard,
     /// Removed an observer.
     RemoveObserver,
+    /// Set a queue's limit per concurrency key, or took it away.
+    KeyLimit(Option<u32>),
 }
 
 impl AuditAction {
@@ -204,6 +230,7 @@ impl AuditAction {
             Self::Redeliver => 12,
             Self::Discard => 13,
             Self::RemoveObserver => 14,
+            Self::KeyLimit(_) => 7,
         }
     }
 
@@ -224,6 +251,7 @@ impl AuditAction {
             12 => Self::Redeliver,
             13 => Self::Discard,
             14 => Self::RemoveObserver,
+            7 => Self::KeyLimit(limit),
             _ => return None,
         })
     }
@@ -235,6 +263,7 @@ impl AuditAction {
             QueueChange::Pause => Self::Pause,
             QueueChange::Resume => Self::Resume,
             QueueChange::Limit(limit) => Self::Limit(limit),
+            QueueChange::KeyLimit(limit) => Self::KeyLimit(limit),
         }
     }
 }

@@ -24,6 +24,10 @@ pub struct JobFilter {
     pub wire_name: Option<String>,
     /// With this tag.
     pub tag: Option<String>,
+    /// The job that holds this unique key. What has ended holds none, so one job at most.
+    pub unique_key: Option<String>,
+    /// With this concurrency key. Found by an index among those that are Leased, with a queue.
+    pub concurrency_key: Option<String>,
     /// Accepted at this instant or later.
     pub created_from: Option<Timestamp>,
     /// Accepted before this instant.
@@ -66,6 +70,20 @@ impl JobFilter {
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = Some(tag.into());
+        self
+    }
+
+    /// The job that holds this unique key only: one that lives, at most.
+    #[must_use]
+    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
+        self.unique_key = Some(key.into());
+        self
+    }
+
+    /// With this concurrency key only.
+    #[must_use]
+    pub fn concurrency_key(mut self, key: impl Into<String>) -> Self {
+        self.concurrency_key = Some(key.into());
         self
     }
 

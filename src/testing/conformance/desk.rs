@@ -2,9 +2,9 @@
 
 use super::Fixture;
 use crate::store::{
-    Accepts, CancelAnswer, Claim, Claimed, ClaimedJob, EnqueueAnswer, Exchanged, HandedBack,
-    JobRecord, JobRow, LapsedJob, LeaseRef, Mode, Outcome, OutcomeRow, Receipt, Rejection, Renewed,
-    RequeueAnswer, RowReport, Session, Store, StoreError,
+    Accepts, Admission, CancelAnswer, Claim, Claimed, ClaimedJob, EnqueueAnswer, Exchanged,
+    HandedBack, JobRecord, JobRow, LapsedJob, LeaseRef, Mode, Outcome, OutcomeRow, Receipt,
+    Rejection, Renewed, RequeueAnswer, RowReport, Session, Store, StoreError,
 };
 use crate::testing::VirtualClock;
 use crate::{JobId, JobState, Timestamp, WorkerId};
@@ -64,10 +64,10 @@ impl Desk {
     #[track_caller]
     pub(super) fn accept(&mut self, rows: &[JobRow]) -> Vec<bool> {
         match self.enqueue(rows) {
-            EnqueueAnswer::Accepted { is_new, store_time } => {
+            EnqueueAnswer::Accepted { jobs, store_time } => {
                 assert_eq!(store_time, self.now(), "the store's time is told");
-                assert_eq!(is_new.len(), rows.len(), "one entry per job");
-                is_new
+                assert_eq!(jobs.len(), rows.len(), "one entry per job");
+                jobs.into_iter().map(Admission::is_new).collect()
             }
             other => panic!("refused: {other:?}"),
         }

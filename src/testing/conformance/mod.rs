@@ -29,6 +29,7 @@ mod audits;
 mod bulk;
 mod cascades;
 mod claim;
+mod concurrency_keys;
 mod contests;
 mod counting;
 mod crashes;
@@ -56,6 +57,7 @@ mod reap;
 mod report;
 mod retention;
 mod transactions;
+mod unique_keys;
 mod waking;
 
 pub use list::{CLAUSES, CRASH_CLAUSES, TRANSACTION_CLAUSES};

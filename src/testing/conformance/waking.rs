@@ -4,7 +4,7 @@ use super::Fixture;
 use super::desk::{Desk, SECOND, outcome, row, rows};
 use super::family::Way;
 use crate::WorkerId;
-use crate::store::{Claim, JobRow, Outcome, Subscription, Wake};
+use crate::store::{Claim, JobRow, Outcome, QueueChange, Subscription, Wake};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +94,19 @@ pub(super) fn a_queue_whose_limit_was_raised_is_woken(fixture: &Fixture) {
     assert!(ear.heard("default"));
     desk.limit("default", None);
     assert!(ear.heard("default"), "also when it was taken away");
+}
+
+pub(super) fn a_queue_whose_limit_per_key_was_raised_is_woken(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    let (ear, _subscription) = listen(fixture);
+    let keyed = |_| JobRow { concurrency_key: Some("k".to_owned()), ..row() };
+    desk.accept(&(0..3).map(keyed).collect::<Vec<_>>());
+    for limit in [Some(0), None, Some(2)] {
+        desk.take(WorkerId::new(), 9);
+        ear.heard("");
+        desk.change_queue("default", QueueChange::KeyLimit(limit));
+        assert_eq!(ear.heard("default"), limit != Some(0), "{limit:?}");
+    }
 }
 
 pub(super) fn the_queues_of_revoked_leases_are_woken(fixture: &Fixture) {

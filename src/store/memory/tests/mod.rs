@@ -1,6 +1,7 @@
 //! What only this room can be made to do: meet a state that contradicts itself.
 
 use super::enqueue::Birth;
+use super::index::Keys;
 use super::state::{Change, Life, State, Trouble};
 use super::{Corrupt, MemoryStore};
 use crate::invariant::InvariantTrigger;
@@ -152,7 +153,7 @@ fn a_write_that_misses_an_index_entry_is_noticed_and_the_store_is_corrupt_afterw
         .change(|all| {
             let slot = all.by_id[&job];
             let job = all.jobs[slot].as_ref().unwrap();
-            assert!(all.index.leave(job.place, (held.id, slot), &job.life));
+            assert!(all.index.leave(job.place, &job.keys, (held.id, slot), &job.life));
             Ok(())
         })
         .unwrap();
@@ -229,7 +230,8 @@ fn a_change_into_an_index_that_names_the_job_already_is_noticed() {
             let (slot, life) = found.unwrap();
             let hold = Some((WorkerId::new(), NOW));
             let leased = Life { state: JobState::Leased, hold, ..life };
-            assert!(state.index.enter(state.slot(slot)?.place, (job, slot), &leased));
+            let (place, keys) = state.slot(slot).map(|job| (job.place, job.keys.clone()))?;
+            assert!(state.index.enter(place, &keys, (job, slot), &leased));
             state.apply(slot, Change::to(leased, TransitionBy::Claim), moment).map(drop)
         },
     );
@@ -259,7 +261,7 @@ fn a_new_job_that_an_index_names_already_is_noticed() {
         |state, (), moment| {
             let place = state.index.place(&row.queue, &row.wire_name, row.version);
             let next = (row.id, state.jobs.len());
-            assert!(state.index.enter(place, next, &Life::born(NOW)));
+            assert!(state.index.enter(place, &Keys::default(), next, &Life::born(NOW)));
             state.insert(&row, born(), moment)
         },
     );

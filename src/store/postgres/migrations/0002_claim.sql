@@ -7,7 +7,11 @@
 -- queue, the lowest Scheduled row from the floor on (which is the next floor, and says whether anything is due
 -- at all); the candidates, locked; their update, whose snapshot is younger than the locks.
 --
--- Who holds a queue's settings waits for no job: candidates that are locked are passed over.
+-- Of a queue that ever had a job with a concurrency key and has one that is due, the claim locks the mark of that,
+-- too, and counts leases by key after it. Only a claim that has done so takes jobs with a key: one that saw no mark,
+-- or nothing due, looks at what has none, which stands in an index of its own.
+--
+-- Who holds a queue's settings or marks waits for no job: candidates that are locked are passed over.
 
 -- Locks the settings of queues by ascending name.
 CREATE FUNCTION {schema}.lock_limits_v2(p_names text[])
@@ -47,6 +51,108 @@ BEGIN
         PERFORM {schema}.violated_v1('LeasedCountAggregateNull',
             format('the count of leased jobs of the queue %s is null', names[array_position(rooms, NULL)]));
     END IF;
+END
+{tag};
+
+-- Locks the marks of queues with keys, by ascending name.
+CREATE FUNCTION {schema}.lock_keys_v2(p_names text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS {tag}
+BEGIN
+    PERFORM 1 FROM {schema}.keyed_queues AS k WHERE k.name = ANY (p_names) ORDER BY k.name, k.ctid FOR UPDATE;
+    IF NOT FOUND THEN
+        PERFORM {schema}.violated_v1('QueueConfigLockNotAcquired',
+            format('of the queues %s, which have keys, no mark was locked', p_names));
+    END IF;
+END
+{tag};
+
+-- The first `p_room` jobs of a queue that are due and acceptable and whose key has a slot for them. First it goes
+-- along the jobs in their order; where so many of them have no slot that it does not find enough, it goes from key
+-- to key, so that a backlog of one key is one step however long it is. Its price grows with the keys that wait.
+CREATE FUNCTION {schema}.keyed_due_v2(
+    p_queue text, p_now timestamptz, p_room integer, p_limit bigint, p_names text[], p_versions bigint[],
+    OUT tids tid[]
+) LANGUAGE plpgsql VOLATILE AS {tag}
+DECLARE
+    v_window CONSTANT integer := greatest(64, 4 * least(p_room, 100000));
+    v_seen integer;
+BEGIN
+    SELECT count(*), array_agg(s.tid ORDER BY s.due_at, s.id) FILTER (WHERE s.place <= s.free)
+    INTO v_seen, tids
+    FROM (
+        SELECT r.tid, r.due_at, r.id, r.place,
+            CASE WHEN r.place <= p_limit THEN p_limit - (
+                SELECT count(*) FROM {schema}.jobs AS l
+                WHERE l.state = 2 AND l.concurrency_key IS NOT NULL AND l.queue = p_queue
+                    AND l.concurrency_key = r.concurrency_key
+            ) END AS free
+        FROM (
+            SELECT w.tid, w.due_at, w.id, w.concurrency_key,
+                row_number() OVER (PARTITION BY w.concurrency_key ORDER BY w.due_at, w.id) AS place
+            FROM (
+                SELECT j.ctid AS tid, j.due_at, j.id, j.concurrency_key FROM {schema}.jobs AS j
+                WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue AND j.due_at <= p_now
+                    AND j.wire_name = ANY (p_names)
+                    AND j.version <= p_versions[array_position(p_names, j.wire_name)]
+                ORDER BY j.due_at, j.id LIMIT v_window
+            ) AS w
+        ) AS r
+    ) AS s;
+    IF coalesce(cardinality(tids), 0) < p_room AND v_seen >= v_window THEN
+        WITH RECURSIVE k AS (
+            SELECT (
+                SELECT j.concurrency_key FROM {schema}.jobs AS j
+                WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
+                ORDER BY j.queue, j.concurrency_key, j.due_at, j.id LIMIT 1
+            ) AS key
+            UNION ALL
+            SELECT (
+                SELECT j.concurrency_key FROM {schema}.jobs AS j
+                WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
+                    AND j.concurrency_key > k.key
+                ORDER BY j.queue, j.concurrency_key, j.due_at, j.id LIMIT 1
+            )
+            FROM k WHERE k.key IS NOT NULL
+        ), f AS MATERIALIZED (
+            SELECT k.key, p_limit - (
+                SELECT count(*) FROM {schema}.jobs AS l
+                WHERE l.state = 2 AND l.concurrency_key IS NOT NULL AND l.queue = p_queue
+                    AND l.concurrency_key = k.key
+            ) AS free
+            FROM k WHERE k.key IS NOT NULL
+        )
+        SELECT array_agg(s.tid ORDER BY s.due_at, s.id) INTO tids
+        FROM (
+            SELECT c.tid, c.due_at, c.id FROM f CROSS JOIN LATERAL (
+                SELECT j.ctid AS tid, j.due_at, j.id FROM {schema}.jobs AS j
+                WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
+                    AND j.concurrency_key = f.key AND j.due_at <= p_now
+                    AND j.wire_name = ANY (p_names)
+                    AND j.version <= p_versions[array_position(p_names, j.wire_name)]
+                ORDER BY j.queue, j.concurrency_key, j.due_at, j.id LIMIT least(f.free, p_room)
+            ) AS c
+            WHERE f.free > 0
+            ORDER BY c.due_at, c.id LIMIT p_room
+        ) AS s;
+    END IF;
+    tids := tids[1 : p_room];
+END
+{tag};
+
+-- When the first acceptable job with a key is due, in any of the queues, that is due after one instant and by
+-- another.
+CREATE FUNCTION {schema}.keyed_first_v2(
+    p_queues text[], p_after timestamptz, p_until timestamptz, p_names text[], p_versions bigint[]
+) RETURNS timestamptz LANGUAGE plpgsql STABLE AS {tag}
+BEGIN
+    RETURN (
+        SELECT min(d.due_at) FROM unnest(p_queues) AS q (name) CROSS JOIN LATERAL (
+            SELECT j.due_at FROM {schema}.jobs AS j
+            WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = q.name
+                AND j.due_at > p_after AND j.due_at <= p_until
+                AND j.wire_name = ANY (p_names)
+                AND j.version <= p_versions[array_position(p_names, j.wire_name)]
+            ORDER BY j.due_at, j.id LIMIT 1
+        ) AS d);
 END
 {tag};
 
@@ -112,6 +218,11 @@ DECLARE
     v_limited text[];
     v_rooms bigint[];
     v_slot integer;
+    -- Queues that ever had keys; those of them with one that is due, and how many jobs of one key may be leased.
+    v_marked text[];
+    v_keyed text[];
+    v_key_limits bigint[];
+    v_keyed_tids tid[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.require_read_committed_v1();
@@ -125,16 +236,33 @@ BEGIN
     -- writes nothing.
     SELECT array_agg(q.name) FILTER (WHERE q.is_paused),
         array_agg(q.name) FILTER (WHERE NOT q.is_paused AND d.is_due),
-        array_agg(q.name) FILTER (WHERE q.concurrency_limit IS NOT NULL)
-    INTO v_paused, v_limited, v_capped
+        array_agg(q.name) FILTER (WHERE q.concurrency_limit IS NOT NULL),
+        (SELECT array_agg(DISTINCT k.name) FROM {schema}.keyed_queues AS k WHERE k.name = ANY (p_queues))
+    INTO v_paused, v_limited, v_capped, v_marked
     FROM {schema}.queues AS q
-    LEFT JOIN LATERAL (
-        SELECT true AS is_due FROM {schema}.jobs AS j
-        WHERE j.state = 0 AND j.queue = q.name AND j.due_at <= v_now LIMIT 1
-    ) AS d ON true
+    CROSS JOIN LATERAL (
+        SELECT EXISTS (
+            SELECT 1 FROM {schema}.jobs AS j
+            WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = q.name AND j.due_at <= v_now
+        ) OR EXISTS (
+            SELECT 1 FROM {schema}.jobs AS j
+            WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = q.name AND j.due_at <= v_now
+        ) AS is_due
+    ) AS d
     WHERE q.name = ANY (p_queues) AND (q.is_paused OR q.concurrency_limit IS NOT NULL);
     IF v_limited IS NOT NULL THEN
         SELECT r.names, r.rooms INTO v_limited, v_rooms FROM {schema}.rooms_v2(v_limited) AS r;
+        v_now := coalesce(p_now, clock_timestamp());
+    END IF;
+    IF v_marked IS NOT NULL THEN
+        SELECT array_agg(k.name) INTO v_keyed FROM unnest(v_marked) AS k (name)
+        WHERE (k.name = ANY (v_paused)) IS NOT TRUE
+            AND {schema}.keyed_first_v2(ARRAY[k.name], '-infinity', v_now, p_names, p_versions) IS NOT NULL;
+    END IF;
+    IF v_keyed IS NOT NULL THEN
+        PERFORM {schema}.lock_keys_v2(v_keyed);
+        SELECT array_agg(coalesce(q.key_limit, 1) ORDER BY k.place) INTO v_key_limits
+        FROM unnest(v_keyed) WITH ORDINALITY AS k (name, place) LEFT JOIN {schema}.queues AS q ON q.name = k.name;
         v_now := coalesce(p_now, clock_timestamp());
     END IF;
     v_expiry := least(v_now + p_lease_us * interval '1 microsecond', timestamptz '9999-12-30 00:00:00+00');
@@ -147,7 +275,7 @@ BEGIN
                 v_began := clock_timestamp();
                 v_entries := pg_stat_get_xact_tuples_returned('{schema_text}.jobs_due'::regclass);
                 SELECT j.due_at, j.id INTO v_due, v_id FROM {schema}.jobs AS j
-                WHERE j.state = 0 AND j.queue = v_queue
+                WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = v_queue
                     AND (j.due_at, j.id) >= (coalesce(v_dues[v_place], '-infinity'), coalesce(v_ids[v_place], v_nil))
                 ORDER BY j.due_at, j.id LIMIT 1;
                 IF v_dues[v_place] IS NULL THEN
@@ -163,6 +291,7 @@ BEGIN
                 ELSE
                     v_dues[v_place] := v_now;
                     v_ids[v_place] := v_nil;
+                    v_open[v_place] := coalesce(v_queue = ANY (v_keyed), false);
                 END IF;
             END IF;
             v_room := CASE v_pass WHEN 1 THEN least(p_quotas[v_place], v_left) ELSE v_left END;
@@ -177,16 +306,43 @@ BEGIN
                 CONTINUE;
             END IF;
 
-            WITH c AS MATERIALIZED (
-                SELECT j.ctid AS tid, j.id, j.state, octet_length(j.payload)::bigint AS size FROM {schema}.jobs AS j
-                WHERE j.state = 0 AND j.queue = v_queue AND j.due_at <= v_now
-                    AND (j.due_at, j.id) >= (v_dues[v_place], v_ids[v_place])
-                    AND j.wire_name = ANY (p_names)
-                    AND j.version <= p_versions[array_position(p_names, j.wire_name)]
-                ORDER BY j.due_at, j.id LIMIT v_room FOR NO KEY UPDATE SKIP LOCKED
-            )
-            SELECT array_agg(c.tid), array_agg(c.id), array_agg(c.state), array_agg(c.size), sum(c.size)
-            INTO v_tids, v_jobs, v_states, v_sizes, v_sum FROM c;
+            IF v_queue = ANY (v_keyed) THEN
+                SELECT k.tids INTO v_keyed_tids FROM {schema}.keyed_due_v2(
+                    v_queue, v_now, v_room, v_key_limits[array_position(v_keyed, v_queue)], p_names, p_versions) AS k;
+                -- Locked are more than are taken, until the transaction ends: those behind the room.
+                WITH u AS MATERIALIZED (
+                    SELECT j.ctid AS tid, j.id, j.state, octet_length(j.payload)::bigint AS size, j.due_at
+                    FROM {schema}.jobs AS j
+                    WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = v_queue AND j.due_at <= v_now
+                        AND (j.due_at, j.id) >= (v_dues[v_place], v_ids[v_place])
+                        AND j.wire_name = ANY (p_names)
+                        AND j.version <= p_versions[array_position(p_names, j.wire_name)]
+                    ORDER BY j.due_at, j.id LIMIT v_room FOR NO KEY UPDATE SKIP LOCKED
+                ), k AS MATERIALIZED (
+                    SELECT j.ctid AS tid, j.id, j.state, octet_length(j.payload)::bigint AS size, j.due_at
+                    FROM {schema}.jobs AS j
+                    WHERE j.ctid = ANY (v_keyed_tids) AND j.state = 0 FOR NO KEY UPDATE SKIP LOCKED
+                ), c AS MATERIALIZED (
+                    SELECT u.tid, u.id, u.state, u.size, u.due_at FROM u
+                    UNION ALL
+                    SELECT k.tid, k.id, k.state, k.size, k.due_at FROM k
+                    ORDER BY due_at, id LIMIT v_room
+                )
+                SELECT array_agg(c.tid), array_agg(c.id), array_agg(c.state), array_agg(c.size), sum(c.size)
+                INTO v_tids, v_jobs, v_states, v_sizes, v_sum FROM c;
+            ELSE
+                WITH c AS MATERIALIZED (
+                    SELECT j.ctid AS tid, j.id, j.state, octet_length(j.payload)::bigint AS size
+                    FROM {schema}.jobs AS j
+                    WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = v_queue AND j.due_at <= v_now
+                        AND (j.due_at, j.id) >= (v_dues[v_place], v_ids[v_place])
+                        AND j.wire_name = ANY (p_names)
+                        AND j.version <= p_versions[array_position(p_names, j.wire_name)]
+                    ORDER BY j.due_at, j.id LIMIT v_room FOR NO KEY UPDATE SKIP LOCKED
+                )
+                SELECT array_agg(c.tid), array_agg(c.id), array_agg(c.state), array_agg(c.size), sum(c.size)
+                INTO v_tids, v_jobs, v_states, v_sizes, v_sum FROM c;
+            END IF;
             v_fit := coalesce(cardinality(v_tids), 0);
             IF v_fit < v_room THEN
                 v_open[v_place] := false;
@@ -243,7 +399,7 @@ BEGIN
             CONTINUE WHEN p_queues[v_place] = ANY (v_paused);
             -- What is due in a queue that came back short is locked by somebody else's claim: not next.
             SELECT j.due_at INTO v_due FROM {schema}.jobs AS j
-            WHERE j.state = 0 AND j.queue = p_queues[v_place]
+            WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = p_queues[v_place]
                 AND (j.due_at, j.id) >= (
                     CASE WHEN v_open[v_place] IS NOT false THEN coalesce(v_dues[v_place], '-infinity')
                     ELSE v_now + interval '1 microsecond' END,
@@ -254,16 +410,25 @@ BEGIN
             v_next := least(v_next, v_due);
         END LOOP;
         v_withheld := v_withheld OR coalesce(v_next <= v_now AND (v_full OR v_bounded), false);
+        IF v_marked IS NOT NULL THEN
+            -- What is due and was not taken is kept back by a key or a bound: not next.
+            v_withheld := v_withheld
+                OR {schema}.keyed_first_v2(v_keyed, '-infinity', v_now, p_names, p_versions) IS NOT NULL;
+            v_next := least(v_next, {schema}.keyed_first_v2(
+                ARRAY(SELECT k.name FROM unnest(v_marked) AS k (name) WHERE (k.name = ANY (v_paused)) IS NOT TRUE),
+                v_now, 'infinity', p_names, p_versions));
+        END IF;
     END IF;
     IF v_paused IS NOT NULL AND p_total > 0 AND NOT v_withheld THEN
         v_withheld := EXISTS (
             SELECT 1 FROM unnest(v_paused) AS q (name) CROSS JOIN LATERAL (
                 SELECT 1 FROM {schema}.jobs AS j
-                WHERE j.state = 0 AND j.queue = q.name AND j.due_at <= v_now
+                WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = q.name AND j.due_at <= v_now
                     AND j.wire_name = ANY (p_names)
                     AND j.version <= p_versions[array_position(p_names, j.wire_name)]
                 LIMIT 1
-            ) AS d);
+            ) AS d)
+            OR {schema}.keyed_first_v2(v_paused, '-infinity', v_now, p_names, p_versions) IS NOT NULL;
     END IF;
     store_time := v_now;
     withheld := v_withheld;

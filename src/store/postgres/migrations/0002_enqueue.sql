@@ -78,41 +78,79 @@ END
 {tag};
 
 -- For adapters, which have checked the rows. `p_tags` holds a JSON array of strings per job. A row whose id
--- exists is left as it is. Rows come by ascending id, so that two calls with the same ids do not deadlock.
+-- exists is left as it is, and so is one whose unique key another job holds, who is told. No key comes twice
+-- in one call, unless it is held already. Rows come by ascending key and id, so that two calls with the same ones
+-- do not deadlock.
+--
+-- A key is taken by the insert, which waits for whoever is about to take it or to give it back. Where it gave way to
+-- a holder that a later statement does not find any more, somebody else has ended meanwhile, and it is tried again.
 CREATE FUNCTION {schema}.enqueue_v2(
     p_ids uuid[], p_wire_names text[], p_versions integer[], p_queues text[], p_payloads bytea[],
     p_dues timestamptz[], p_delays_us bigint[], p_retries text[], p_timeouts_us bigint[], p_tags text[],
-    p_rules smallint[],
+    p_rules smallint[], p_unique_keys text[], p_concurrency_keys text[],
     -- Per edge; see tie_v2.
     p_children uuid[], p_parents uuid[], p_places smallint[], p_later boolean[],
     p_history smallint,
     p_now timestamptz DEFAULT NULL,
     OUT new_ids uuid[],
     OUT store_time timestamptz,
-    OUT rejected integer
+    OUT rejected integer,
+    -- Per job that was not stored because of its key: itself, who holds the key, and that one's state.
+    OUT held_ids uuid[],
+    OUT held_by uuid[],
+    OUT held_states smallint[]
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 DECLARE
     v_now CONSTANT timestamptz := coalesce(p_now, clock_timestamp());
+    v_is_unique CONSTANT boolean := EXISTS (SELECT 1 FROM unnest(p_unique_keys) AS u (key) WHERE u.key IS NOT NULL);
+    v_added uuid[];
+    v_again uuid[];
 BEGIN
     store_time := v_now;
-    WITH added AS (
-        INSERT INTO {schema}.jobs
-            (id, wire_name, version, queue, payload, state, due_at, created_at, retry, timeout_us, tags, parent_rule)
-        SELECT u.id, u.wire_name, u.version, u.queue, u.payload,
-            CASE WHEN u.id IN (SELECT unnest(p_children)) THEN 1 ELSE 0 END,
-            least(coalesce(u.due, v_now + coalesce(u.delay_us, 0) * interval '1 microsecond'),
-                timestamptz '9999-12-30 00:00:00+00'),
-            v_now, u.retry, u.timeout_us,
-            CASE WHEN u.tags IS NULL THEN '{}'::text[]
-                ELSE ARRAY(SELECT t.tag FROM json_array_elements_text(u.tags::json) AS t (tag)) END,
-            u.rule
-        FROM unnest(p_ids, p_wire_names, p_versions, p_queues, p_payloads, p_dues, p_delays_us, p_retries,
-                p_timeouts_us, p_tags, p_rules)
-            AS u (id, wire_name, version, queue, payload, due, delay_us, retry, timeout_us, tags, rule)
-        ON CONFLICT (id) DO NOTHING
-        RETURNING id
-    )
-    SELECT array_agg(added.id) INTO new_ids FROM added;
+    LOOP
+        WITH added AS (
+            INSERT INTO {schema}.jobs
+                (id, wire_name, version, queue, payload, state, due_at, created_at, retry, timeout_us, tags, parent_rule,
+                    unique_key, concurrency_key)
+            SELECT u.id, u.wire_name, u.version, u.queue, u.payload,
+                CASE WHEN u.id IN (SELECT unnest(p_children)) THEN 1 ELSE 0 END,
+                least(coalesce(u.due, v_now + coalesce(u.delay_us, 0) * interval '1 microsecond'),
+                    timestamptz '9999-12-30 00:00:00+00'),
+                v_now, u.retry, u.timeout_us,
+                CASE WHEN u.tags IS NULL THEN '{}'::text[]
+                    ELSE ARRAY(SELECT t.tag FROM json_array_elements_text(u.tags::json) AS t (tag)) END,
+                u.rule, u.unique_key, u.concurrency_key
+            FROM unnest(p_ids, p_wire_names, p_versions, p_queues, p_payloads, p_dues, p_delays_us, p_retries,
+                    p_timeouts_us, p_tags, p_rules, p_unique_keys, p_concurrency_keys)
+                AS u (id, wire_name, version, queue, payload, due, delay_us, retry, timeout_us, tags, rule,
+                    unique_key, concurrency_key)
+            WHERE v_again IS NULL OR u.id IN (SELECT unnest(v_again))
+            ON CONFLICT DO NOTHING
+            RETURNING id
+        )
+        SELECT array_agg(added.id) INTO v_added FROM added;
+        new_ids := new_ids || v_added;
+        EXIT WHEN NOT v_is_unique;
+        -- Whoever has neither come in nor given way to somebody who is there comes again.
+        SELECT array_agg(s.id) FILTER (WHERE s.holder IS NOT NULL),
+            array_agg(s.holder) FILTER (WHERE s.holder IS NOT NULL),
+            array_agg(s.state) FILTER (WHERE s.holder IS NOT NULL),
+            array_agg(s.id) FILTER (WHERE s.holder IS NULL)
+        INTO held_ids, held_by, held_states, v_again
+        FROM (
+            SELECT u.id, h.id AS holder, h.state
+            FROM unnest(p_ids, p_unique_keys) AS u (id, key)
+            LEFT JOIN LATERAL (
+                SELECT h.id, h.state FROM {schema}.jobs AS h
+                WHERE h.unique_key = u.key AND h.unique_key IS NOT NULL AND h.state < 3
+            ) AS h ON true
+            WHERE u.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {schema}.jobs AS j WHERE j.id = u.id)
+        ) AS s;
+        EXIT WHEN v_again IS NULL;
+    END LOOP;
+    INSERT INTO {schema}.keyed_queues (name)
+    SELECT DISTINCT u.queue FROM unnest(p_queues, p_concurrency_keys) AS u (queue, key)
+    WHERE u.key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {schema}.keyed_queues AS k WHERE k.name = u.queue);
     IF cardinality(p_children) > 0 AND new_ids IS NOT NULL THEN
         rejected := {schema}.tie_v2(new_ids, p_children, p_parents, p_places, p_later, v_now);
     END IF;
@@ -157,6 +195,24 @@ BEGIN
 END
 {tag};
 
+CREATE FUNCTION {schema}.checked_key_v2(p_job json, p_field text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS {tag}
+DECLARE
+    v_key CONSTANT text := {schema}.checked_string_v1(p_job, p_field);
+BEGIN
+    IF v_key = '' THEN
+        RAISE EXCEPTION 'the field % is empty', p_field USING ERRCODE = '22023';
+    ELSIF octet_length(v_key) > 256 THEN
+        RAISE EXCEPTION 'the field % has % bytes and the limit is 256', p_field, octet_length(v_key)
+            USING ERRCODE = '22023';
+    ELSIF v_key ~ '[\u0001-\u001f\u007f]' THEN
+        RAISE EXCEPTION 'the field % holds a control character', p_field USING ERRCODE = '22023';
+    ELSIF v_key LIKE ' %' OR v_key LIKE '% ' THEN
+        RAISE EXCEPTION 'the field % begins or ends with a blank', p_field USING ERRCODE = '22023';
+    END IF;
+    RETURN v_key;
+END
+{tag};
+
 CREATE FUNCTION {schema}.checked_rule_v2(p_job json) RETURNS smallint LANGUAGE plpgsql IMMUTABLE AS {tag}
 DECLARE
     v_rule CONSTANT text := {schema}.checked_string_v1(p_job, 'parent_rule');
@@ -172,8 +228,9 @@ END
 
 -- The advertised way in for every language, inside any transaction: a JSON object with `wire_name` and
 -- `payload`, and optionally `id`, `version`, `queue`, `due_at` (RFC 3339) or `delay_ms`, `retry`,
--- `timeout_ms`, `tags`, `parents` (ids of jobs) and `parent_rule` (`OnSuccess` or `OnAnyTerminal`). Answers the
--- job's id. An id that exists is left as it is. What is wrong with the job is SQLSTATE 22023. Its birth is in no
+-- `timeout_ms`, `tags`, `parents` (ids of jobs), `parent_rule` (`OnSuccess` or `OnAnyTerminal`), `unique_key` and
+-- `concurrency_key`. Answers the job's id, or that of the job that holds the unique key, where nothing is stored. An
+-- id that exists is left as it is. What is wrong with the job is SQLSTATE 22023. Its birth is in no
 -- history: what a store keeps is its programs' setting, which is not known here.
 CREATE OR REPLACE FUNCTION {schema}.enqueue(p_job json) RETURNS uuid LANGUAGE plpgsql VOLATILE
 SET standard_conforming_strings = on SET search_path = pg_catalog, pg_temp AS {tag}
@@ -186,6 +243,7 @@ DECLARE
     v_marker text;
     v_parents uuid[];
     v_rejected integer;
+    v_held_by uuid;
 BEGIN
     SELECT w.replaced, w.marker INTO v_replaced, v_marker FROM {schema}.without_nul_v1(p_job::text) AS w;
     IF v_marker IS NOT NULL THEN
@@ -197,7 +255,7 @@ BEGIN
     FOR v_field IN
         SELECT k.name FROM json_object_keys(p_job) AS k (name)
         WHERE k.name NOT IN ('id', 'wire_name', 'version', 'queue', 'payload', 'due_at', 'delay_ms', 'retry',
-            'timeout_ms', 'tags', 'parents', 'parent_rule')
+            'timeout_ms', 'tags', 'parents', 'parent_rule', 'unique_key', 'concurrency_key')
     LOOP
         RAISE EXCEPTION 'the field % is unknown', left(v_field, 64) USING ERRCODE = '22023';
     END LOOP;
@@ -222,7 +280,7 @@ BEGIN
     END IF;
     v_id := coalesce((p_job ->> 'id')::uuid, {schema}.new_id_v1());
     v_parents := {schema}.checked_parents_v2(p_job -> 'parents', v_id);
-    SELECT e.rejected INTO v_rejected FROM {schema}.enqueue_v2(
+    SELECT e.rejected, e.held_by[1] INTO v_rejected, v_held_by FROM {schema}.enqueue_v2(
         ARRAY[v_id],
         ARRAY[{schema}.checked_name_v1('wire name', {schema}.checked_string_v1(p_job, 'wire_name'))],
         ARRAY[coalesce({schema}.checked_number_v1(p_job, 'version', 1, 2147483647), 1)::integer],
@@ -235,6 +293,8 @@ BEGIN
         ARRAY[{schema}.checked_number_v1(p_job, 'timeout_ms', 1, 9007199254740) * 1000],
         ARRAY[to_json({schema}.checked_tags_v1(p_job -> 'tags'))::text],
         ARRAY[{schema}.checked_rule_v2(p_job)],
+        ARRAY[{schema}.checked_key_v2(p_job, 'unique_key')],
+        ARRAY[{schema}.checked_key_v2(p_job, 'concurrency_key')],
         array_fill(v_id, ARRAY[cardinality(v_parents)]),
         v_parents,
         ARRAY(SELECT (p.place - 1)::smallint FROM generate_series(1, cardinality(v_parents)) AS p (place)),
@@ -245,6 +305,6 @@ BEGIN
         RAISE EXCEPTION 'the field parents holds %, and there is no such job', v_parents[v_rejected]
             USING ERRCODE = '22023';
     END IF;
-    RETURN v_id;
+    RETURN coalesce(v_held_by, v_id);
 END
 {tag};

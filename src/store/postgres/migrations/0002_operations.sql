@@ -1,7 +1,7 @@
 -- Version 2, part 5: giving leases back, and what an operator causes.
 --
 -- What an operator does leaves an audit record per job changed, by the codes of the actions: 1 cancel,
--- 2 requeue, 3 revoke, 4 pause, 5 resume, 6 limit.
+-- 2 requeue, 3 revoke, 4 pause, 5 resume, 6 limit, 7 limit per concurrency key.
 
 -- Locks leased jobs, and with those that are cancelled when their lease ends the dependents that this reaches.
 CREATE FUNCTION {schema}.lock_cancelled_v2(p_jobs uuid[]) RETURNS void LANGUAGE plpgsql VOLATILE AS {tag}
@@ -181,7 +181,46 @@ BEGIN
 END
 {tag};
 
--- Makes Dead-Lettered and Quarantined jobs Scheduled again, of those in one of the given states if any are given.
+-- Writes what requeue_jobs_v2 has decided, of jobs that it has locked.
+CREATE FUNCTION {schema}.reschedule_v2(
+    p_actor text, p_jobs uuid[], p_history smallint, p_now timestamptz,
+    OUT changed integer,
+    OUT released text[],
+    OUT released_dues timestamptz[]
+) LANGUAGE plpgsql VOLATILE AS {tag}
+BEGIN
+    WITH w AS (
+        UPDATE {schema}.jobs AS j SET
+            state = 0,
+            due_at = p_now,
+            failures = 0,
+            cancel_requested = false,
+            finished_at = NULL
+        FROM {schema}.jobs AS b
+        WHERE j.id = ANY (p_jobs) AND b.id = j.id
+        RETURNING j.id, j.queue, b.state AS before, j.attempt
+    ), d AS (
+        INSERT INTO {schema}.ended_deltas (queue, state, delta)
+        SELECT w.queue, w.before, -count(*) FROM w GROUP BY w.queue, w.before
+    ), a AS (
+        INSERT INTO {schema}.audit (at, actor, action, job, queue)
+        SELECT p_now, p_actor, 2, w.id, w.queue FROM w ORDER BY w.id
+    ), t AS (
+        INSERT INTO {schema}.transitions (at, job, attempt, from_state, to_state, hand)
+        SELECT p_now, w.id, w.attempt, w.before, 0, 4 FROM w WHERE p_history > 0
+    )
+    SELECT coalesce(sum(q.count), 0), array_agg(q.queue), array_agg(p_now)
+    INTO changed, released, released_dues
+    FROM (SELECT w.queue, count(*) AS count FROM w GROUP BY w.queue) AS q;
+    IF changed <> coalesce(cardinality(p_jobs), 0) THEN
+        PERFORM {schema}.violated_v1('UnexpectedAffectedRowCount',
+            format('a requeue updated %s of %s rows that it had locked', changed, coalesce(cardinality(p_jobs), 0)));
+    END IF;
+END
+{tag};
+
+-- Makes Dead-Lettered and Quarantined jobs Scheduled again, of those in one of the given states if any are given;
+-- but none whose unique key another job holds, and of several with one key the first.
 CREATE FUNCTION {schema}.requeue_jobs_v2(
     p_actor text, p_jobs uuid[], p_in_states smallint[], p_history smallint, p_now timestamptz DEFAULT NULL,
     OUT found_states smallint[],
@@ -192,7 +231,8 @@ CREATE FUNCTION {schema}.requeue_jobs_v2(
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 DECLARE
     v_ids uuid[];
-    v_expected integer;
+    v_free uuid[];
+    v_is_keyed boolean;
 BEGIN
     PERFORM {schema}.require_read_committed_v1();
     SELECT array_agg(l.state), array_agg(l.id) FILTER (
@@ -200,50 +240,62 @@ BEGIN
     INTO found_states, v_ids
     FROM {schema}.lock_jobs_v2(p_jobs) AS l;
     store_time := coalesce(p_now, clock_timestamp());
-    WITH w AS (
-        UPDATE {schema}.jobs AS j SET
-            state = 0,
-            due_at = store_time,
-            failures = 0,
-            cancel_requested = false,
-            finished_at = NULL
-        FROM {schema}.jobs AS b
-        WHERE j.id = ANY (v_ids) AND b.id = j.id
-        RETURNING j.id, j.queue, b.state AS before, j.attempt
-    ), d AS (
-        INSERT INTO {schema}.ended_deltas (queue, state, delta)
-        SELECT w.queue, w.before, -count(*) FROM w GROUP BY w.queue, w.before
-    ), a AS (
-        INSERT INTO {schema}.audit (at, actor, action, job, queue)
-        SELECT store_time, p_actor, 2, w.id, w.queue FROM w ORDER BY w.id
-    ), t AS (
-        INSERT INTO {schema}.transitions (at, job, attempt, from_state, to_state, hand)
-        SELECT store_time, w.id, w.attempt, w.before, 0, 4 FROM w WHERE p_history > 0
-    )
-    SELECT coalesce(sum(q.count), 0), array_agg(q.queue), array_agg(store_time)
-    INTO changed, released, released_dues
-    FROM (SELECT w.queue, count(*) AS count FROM w GROUP BY w.queue) AS q;
-    v_expected := coalesce(cardinality(v_ids), 0);
-    IF changed <> v_expected THEN
-        PERFORM {schema}.violated_v1('UnexpectedAffectedRowCount',
-            format('a requeue updated %s of %s rows that it had locked', changed, v_expected));
-    END IF;
+    LOOP
+        SELECT coalesce(bool_or(s.unique_key IS NOT NULL), false),
+            array_agg(s.id) FILTER (WHERE s.unique_key IS NULL OR s.place = 1 AND NOT EXISTS (
+                SELECT 1 FROM {schema}.jobs AS h
+                WHERE h.unique_key = s.unique_key AND h.unique_key IS NOT NULL AND h.state < 3))
+        INTO v_is_keyed, v_free
+        FROM (
+            SELECT j.id, j.unique_key, row_number() OVER (PARTITION BY j.unique_key ORDER BY j.id) AS place
+            FROM {schema}.jobs AS j WHERE j.id = ANY (v_ids)
+        ) AS s;
+        IF NOT v_is_keyed THEN
+            SELECT w.changed, w.released, w.released_dues INTO changed, released, released_dues
+            FROM {schema}.reschedule_v2(p_actor, v_free, p_history, store_time) AS w;
+            RETURN;
+        END IF;
+        -- Whoever is about to take a key cannot be seen before, only run into: then who came first decides.
+        BEGIN
+            SELECT w.changed, w.released, w.released_dues INTO changed, released, released_dues
+            FROM {schema}.reschedule_v2(p_actor, v_free, p_history, store_time) AS w;
+            RETURN;
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
+    END LOOP;
 END
 {tag};
 
--- Answers: 0 no such job, 1 requeued, 2 in a state that no requeue leads out of.
+-- Answers: 0 no such job, 1 requeued, 2 in a state that no requeue leads out of, 3 another job holds its key.
 CREATE FUNCTION {schema}.requeue_v2(
     p_actor text, p_job uuid, p_history smallint, p_now timestamptz DEFAULT NULL,
-    OUT answer smallint, OUT state smallint
+    OUT answer smallint, OUT state smallint, OUT held_by uuid
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 #variable_conflict use_column
 DECLARE
     v_state smallint;
+    v_changed integer;
+    v_holder uuid;
 BEGIN
-    SELECT r.found_states[1] INTO v_state
-    FROM {schema}.requeue_jobs_v2(p_actor, ARRAY[p_job], NULL, p_history, p_now) AS r;
+    LOOP
+        SELECT r.found_states[1], r.changed INTO v_state, v_changed
+        FROM {schema}.requeue_jobs_v2(p_actor, ARRAY[p_job], NULL, p_history, p_now) AS r;
+        EXIT WHEN v_state IS NULL OR v_state NOT IN (4, 5) OR v_changed = 1;
+        SELECT h.id INTO v_holder FROM {schema}.jobs AS j
+        JOIN {schema}.jobs AS h ON h.unique_key = j.unique_key AND h.unique_key IS NOT NULL AND h.state < 3
+        WHERE j.id = p_job;
+        -- One that has ended since holds nothing back any more.
+        EXIT WHEN v_holder IS NOT NULL;
+    END LOOP;
     state := v_state;
-    answer := CASE WHEN v_state IS NULL THEN 0 WHEN v_state IN (4, 5) THEN 1 ELSE 2 END;
+    held_by := v_holder;
+    answer := CASE
+        WHEN v_state IS NULL THEN 0
+        WHEN v_holder IS NOT NULL THEN 3
+        WHEN v_state IN (4, 5) THEN 1
+        ELSE 2
+    END;
 END
 {tag};
 
@@ -320,12 +372,13 @@ BEGIN
 END
 {tag};
 
--- Pauses (4) or resumes (5) a queue, or sets its limit (6). The exclusive lock waits for the claims that run, and
+-- Pauses (4) or resumes (5) a queue, or sets its limit (6) or that of each concurrency key (7). The exclusive lock waits for the claims that run, and
 -- keeps out those that come; no job is touched.
 CREATE FUNCTION {schema}.change_queue_v2(
     p_actor text, p_queue text, p_action smallint, p_limit bigint, p_now timestamptz DEFAULT NULL,
     OUT is_paused boolean,
     OUT concurrency_limit bigint,
+    OUT key_limit bigint,
     OUT changed boolean,
     -- Whether jobs may be claimable now that were not.
     OUT opened boolean,
@@ -335,14 +388,16 @@ CREATE FUNCTION {schema}.change_queue_v2(
 DECLARE
     v_was_paused boolean;
     v_old_limit bigint;
+    v_old_key_limit bigint;
     v_paused boolean;
     v_limit bigint;
+    v_key_limit bigint;
     v_rows integer;
 BEGIN
     PERFORM {schema}.require_read_committed_v1();
     PERFORM pg_advisory_xact_lock(hashtextextended('backwave configuration {schema_text}', 0));
     INSERT INTO {schema}.queues (name) VALUES (p_queue) ON CONFLICT (name) DO NOTHING;
-    SELECT q.is_paused, q.concurrency_limit INTO v_was_paused, v_old_limit
+    SELECT q.is_paused, q.concurrency_limit, q.key_limit INTO v_was_paused, v_old_limit, v_old_key_limit
     FROM {schema}.queues AS q WHERE q.name = p_queue FOR UPDATE;
     IF NOT FOUND THEN
         PERFORM {schema}.violated_v1('GuaranteedRowAbsent',
@@ -351,21 +406,26 @@ BEGIN
     store_time := coalesce(p_now, clock_timestamp());
     v_paused := CASE p_action WHEN 4 THEN true WHEN 5 THEN false ELSE v_was_paused END;
     v_limit := CASE p_action WHEN 6 THEN p_limit ELSE v_old_limit END;
+    v_key_limit := CASE p_action WHEN 7 THEN p_limit ELSE v_old_key_limit END;
     is_paused := v_paused;
     concurrency_limit := v_limit;
-    changed := v_paused <> v_was_paused OR v_limit IS DISTINCT FROM v_old_limit;
+    key_limit := v_key_limit;
+    changed := v_paused <> v_was_paused OR v_limit IS DISTINCT FROM v_old_limit
+        OR v_key_limit IS DISTINCT FROM v_old_key_limit;
     opened := v_was_paused AND NOT v_paused
-        OR changed AND v_old_limit IS NOT NULL AND (v_limit IS NULL OR v_limit > v_old_limit);
+        OR changed AND v_old_limit IS NOT NULL AND (v_limit IS NULL OR v_limit > v_old_limit)
+        OR coalesce(v_key_limit, 1) > coalesce(v_old_key_limit, 1);
     IF NOT changed THEN
         RETURN;
     END IF;
-    UPDATE {schema}.queues AS q SET is_paused = v_paused, concurrency_limit = v_limit WHERE q.name = p_queue;
+    UPDATE {schema}.queues AS q SET is_paused = v_paused, concurrency_limit = v_limit, key_limit = v_key_limit
+    WHERE q.name = p_queue;
     GET DIAGNOSTICS v_rows = ROW_COUNT;
     IF v_rows <> 1 THEN
         PERFORM {schema}.violated_v1('UnexpectedAffectedRowCount',
             format('a change of a queue updated %s rows for one that it had locked', v_rows));
     END IF;
     INSERT INTO {schema}.audit (at, actor, action, concurrency_limit, queue)
-    VALUES (store_time, p_actor, p_action, CASE p_action WHEN 6 THEN p_limit END, p_queue);
+    VALUES (store_time, p_actor, p_action, CASE WHEN p_action IN (6, 7) THEN p_limit END, p_queue);
 END
 {tag};

@@ -1,10 +1,34 @@
--- Version 2, part 1: the tables of dependents, queue settings, history, audit and announcements.
+-- Version 2, part 1: the tables of dependents, keys, queue settings, history, audit and announcements.
 
 -- First, since it waits for whoever uses the table: all that follows stands behind this lock.
 ALTER TABLE {schema}.jobs ADD COLUMN parent_rule smallint NOT NULL DEFAULT 0;
 -- Not validated: the default is valid, and a look at every row would take its time under the lock.
 ALTER TABLE {schema}.jobs
     ADD CONSTRAINT jobs_parent_rule_known CHECK (parent_rule BETWEEN 0 AND 1) NOT VALID;
+
+-- Of the jobs with one unique key at most one lives, and of the jobs of a queue with one concurrency key only so
+-- many are leased at a time.
+ALTER TABLE {schema}.jobs ADD COLUMN unique_key text COLLATE "C";
+ALTER TABLE {schema}.jobs ADD COLUMN concurrency_key text COLLATE "C";
+CREATE UNIQUE INDEX jobs_unique_key ON {schema}.jobs (unique_key) WHERE unique_key IS NOT NULL AND state < 3;
+
+-- What waits with a concurrency key stands apart from what waits without: in its order, and by its key, so that
+-- many jobs of a key that has no slot hide neither the other keys nor the jobs without one.
+DROP INDEX {schema}.jobs_due;
+CREATE INDEX jobs_due ON {schema}.jobs (queue, due_at, id) WHERE state = 0 AND concurrency_key IS NULL;
+CREATE INDEX jobs_keyed_due ON {schema}.jobs (queue, due_at, id) WHERE state = 0 AND concurrency_key IS NOT NULL;
+CREATE INDEX jobs_keyed ON {schema}.jobs (queue, concurrency_key, due_at, id)
+    WHERE state = 0 AND concurrency_key IS NOT NULL;
+CREATE INDEX jobs_key_slots ON {schema}.jobs (queue, concurrency_key)
+    WHERE state = 2 AND concurrency_key IS NOT NULL;
+
+-- The queues that ever had a job with a concurrency key. Whoever enqueues the first one adds a row and waits for
+-- nobody, so there may be several of one queue; none is changed or deleted. A claim that takes jobs with a key
+-- locks those it sees: of any two claims one sees all that the other does, so that they come one after another.
+CREATE TABLE {schema}.keyed_queues (
+    name text COLLATE "C" NOT NULL
+);
+CREATE INDEX keyed_queues_name ON {schema}.keyed_queues (name);
 
 -- What a purge walks.
 CREATE INDEX jobs_ended ON {schema}.jobs (state, finished_at, id) WHERE state >= 3;
@@ -40,7 +64,10 @@ CREATE TABLE {schema}.queues (
     name text COLLATE "C" PRIMARY KEY,
     is_paused boolean NOT NULL DEFAULT false,
     concurrency_limit bigint,
-    CONSTRAINT queues_limit_valid CHECK (concurrency_limit BETWEEN 0 AND 4294967295)
+    -- Per concurrency key; null means one.
+    key_limit bigint,
+    CONSTRAINT queues_limit_valid CHECK (concurrency_limit BETWEEN 0 AND 4294967295),
+    CONSTRAINT queues_key_limit_valid CHECK (key_limit BETWEEN 0 AND 4294967295)
 );
 
 -- What became of jobs. A position says nothing of the order of commits, which the transaction's id is for.

@@ -25,5 +25,7 @@ SELECT
         WHEN 1 THEN 'OnAnyTerminal'
         ELSE 'rule ' || j.parent_rule
     END AS parent_rule,
+    j.unique_key,
+    j.concurrency_key,
     ARRAY(SELECT l.parent FROM {schema}.lineage AS l WHERE l.child = j.id ORDER BY l.place) AS parents
 FROM {schema}.jobs AS j;

@@ -164,7 +164,7 @@ fn a_claim_finds_its_jobs_by_the_index_among_many() {
     client.batch_execute(&super::super::connect::session_settings(LEASE)).unwrap();
     for table in ["analysed", "not analysed"] {
         let text = format!(
-            "EXPLAIN SELECT j.ctid FROM \"{0}\".jobs AS j WHERE j.state = 0 AND j.queue = 'q' \
+            "EXPLAIN SELECT j.ctid FROM \"{0}\".jobs AS j WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = 'q' \
              AND j.due_at <= now() AND (j.due_at, j.id) >= ('-infinity', '00000000-0000-0000-0000-000000000000') \
              ORDER BY j.due_at, j.id LIMIT 10 FOR NO KEY UPDATE SKIP LOCKED",
             place.schema

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::JobState;
-use crate::store::Rejection;
+use crate::store::{Admission, Rejection};
 
 fn is_new(session: &mut dyn Session, rows: &[JobRow]) -> Vec<bool> {
     match session.enqueue(rows).unwrap() {
-        EnqueueAnswer::Accepted { is_new, .. } => is_new,
+        EnqueueAnswer::Accepted { jobs, .. } => jobs.into_iter().map(Admission::is_new).collect(),
         rejected => panic!("{rejected:?}"),
     }
 }
@@ -75,9 +75,8 @@ fn jobs_added_in_the_callers_transaction_live_and_die_with_it() {
         let mut tx = client.transaction().unwrap();
         let rows = [job.clone(), job.clone()];
         let answer = place.store.enqueue_rows_in(&mut tx, &rows).unwrap();
-        assert!(
-            matches!(answer, EnqueueAnswer::Accepted { is_new, .. } if is_new == [true, false])
-        );
+        assert!(matches!(answer, EnqueueAnswer::Accepted { jobs, .. }
+                if jobs == [Admission::New, Admission::Duplicate]));
         assert_eq!(session.job(job.id).unwrap(), None);
         if commit {
             tx.commit().unwrap();

@@ -101,7 +101,7 @@ fn row(queue: &str, seconds: i64) -> JobRow {
 
 fn add(session: &mut dyn Session, rows: &[JobRow]) {
     match session.enqueue(rows).expect("an enqueue") {
-        EnqueueAnswer::Accepted { is_new, .. } => assert!(is_new.iter().all(|new| *new)),
+        EnqueueAnswer::Accepted { jobs, .. } => assert!(jobs.iter().all(|job| job.is_new())),
         rejected => panic!("{rejected:?}"),
     }
 }

@@ -1,4 +1,4 @@
--- Version 2: dependents, queue settings, history, audit, pumps, and counts of what has ended. Frozen once
+-- Version 2: dependents, keys, queue settings, history, audit, pumps, and counts of what has ended. Frozen once
 -- released, as version 1. A reader of version 1 would hand out what a queue withholds and leave dependents
 -- waiting, so `min_reader` rises with it.
 --
@@ -6,6 +6,20 @@
 
 -- 0 on success of every parent, 1 on any end of theirs. Of no meaning without parents.
 ALTER TABLE backwave_jobs ADD COLUMN parent_rule INTEGER NOT NULL DEFAULT 0 CHECK (parent_rule >= 0);
+
+-- Of the jobs with one unique key at most one lives, and of the jobs of a queue with one concurrency key only so
+-- many are leased at a time.
+ALTER TABLE backwave_jobs ADD COLUMN unique_key TEXT;
+ALTER TABLE backwave_jobs ADD COLUMN concurrency_key TEXT;
+
+CREATE UNIQUE INDEX backwave_jobs_unique_key ON backwave_jobs (unique_key)
+    WHERE unique_key IS NOT NULL AND state < 3;
+
+-- Every queue that ever had a job with a concurrency key; a row is never deleted. Where there is none, no claim
+-- asks about keys.
+CREATE TABLE backwave_keyed_queues (
+    queue TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
 
 -- What holds a dependent back: a row for each parent that lives; deleted as it is resolved.
 CREATE TABLE backwave_gates (
@@ -35,7 +49,9 @@ CREATE TABLE backwave_latch_backlog (
 CREATE TABLE backwave_queues (
     queue             TEXT    PRIMARY KEY,
     is_paused         INTEGER NOT NULL DEFAULT 0 CHECK (is_paused BETWEEN 0 AND 1),
-    concurrency_limit INTEGER CHECK (concurrency_limit >= 0)
+    concurrency_limit INTEGER CHECK (concurrency_limit >= 0),
+    -- Per concurrency key; null means one.
+    key_limit         INTEGER CHECK (key_limit >= 0)
 ) STRICT, WITHOUT ROWID;
 
 -- Changes of state. AUTOINCREMENT, so that a position is never given out again after a purge.
@@ -59,7 +75,7 @@ CREATE TABLE backwave_audit (
     position          INTEGER PRIMARY KEY AUTOINCREMENT,
     at                INTEGER NOT NULL,
     actor             TEXT    NOT NULL,
-    -- 1 cancel, 2 requeue, 3 revoke, 4 pause, 5 resume, 6 limit, 7 limit per key; of schedules 8 pause, 9 resume,
+    -- 1 cancel, 2 requeue, 3 revoke, 4 pause, 5 resume, 6 limit, 7 limit per concurrency key; of schedules 8 pause, 9 resume,
     -- 10 remove, 11 trigger; of observers 12 redeliver, 13 discard, 14 remove.
     action            INTEGER NOT NULL CHECK (action >= 0),
     concurrency_limit INTEGER,
@@ -111,6 +127,18 @@ BEGIN
     UPDATE backwave_ended_counts SET jobs = jobs - 1 WHERE queue = old.queue AND state = old.state;
 END;
 
+-- What waits with a concurrency key stands apart from what waits without: in its order, and by its key, so that
+-- many jobs of a key that has no slot hide neither the other keys nor the jobs without one.
+DROP INDEX backwave_jobs_due;
+CREATE INDEX backwave_jobs_due       ON backwave_jobs (queue, due_at, id)
+    WHERE state = 0 AND concurrency_key IS NULL;
+CREATE INDEX backwave_jobs_keyed_due ON backwave_jobs (queue, due_at, id)
+    WHERE state = 0 AND concurrency_key IS NOT NULL;
+CREATE INDEX backwave_jobs_keyed     ON backwave_jobs (queue, concurrency_key, due_at, id)
+    WHERE state = 0 AND concurrency_key IS NOT NULL;
+CREATE INDEX backwave_jobs_key_slots ON backwave_jobs (queue, concurrency_key)
+    WHERE state = 2 AND concurrency_key IS NOT NULL;
+
 -- Two indexes are ordered anew, at no price for who writes: leases by queue, for limits; what has ended in
 -- the order of a purge, its counts being kept elsewhere. The third finds the few failed ones among many.
 DROP INDEX backwave_jobs_expiry;
@@ -119,7 +147,7 @@ CREATE INDEX backwave_jobs_leased ON backwave_jobs (queue, expiry)          WHER
 CREATE INDEX backwave_jobs_ended  ON backwave_jobs (state, finished_at, id) WHERE state > 2;
 CREATE INDEX backwave_jobs_failed ON backwave_jobs (state, id)              WHERE state = 4 OR state = 5;
 
--- As version 1 of the view, and with parents: a JSON array of their ids, in their order.
+-- As version 1 of the view, and with keys and parents: a JSON array of their ids, in their order.
 CREATE VIEW backwave_jobs_v2 AS
 SELECT lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' || substr(hex(j.id), 13, 4)
            || '-' || substr(hex(j.id), 17, 4) || '-' || substr(hex(j.id), 21)) AS id,
@@ -150,6 +178,8 @@ SELECT lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' ||
        CAST(j.output AS TEXT) AS output,
        j.failure_detail,
        CASE j.parent_rule WHEN 0 THEN 'OnSuccess' WHEN 1 THEN 'OnAnyTerminal' END AS parent_rule,
+       j.unique_key,
+       j.concurrency_key,
        (SELECT json_group_array(lower(substr(hex(l.parent), 1, 8) || '-' || substr(hex(l.parent), 9, 4) || '-'
                    || substr(hex(l.parent), 13, 4) || '-' || substr(hex(l.parent), 17, 4) || '-'
                    || substr(hex(l.parent), 21)))

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::invariant::InvariantTrigger;
-use crate::store::{AuditFilter, Purge, QueueChange, Rejection, Retention, TransitionBy};
+use crate::store::{
+    Admission, AuditFilter, Purge, QueueChange, Rejection, Retention, TransitionBy,
+};
 use rusqlite::TransactionBehavior;
 
 fn child_of(parents: &[JobId]) -> JobRow {
@@ -239,7 +241,7 @@ fn a_job_with_parents_in_the_callers_transaction_is_decided_there() {
     let parent = job();
     let rows = [parent.clone(), child_of(&[parent.id]), child_of(&[ended])];
     let answer = bench.store.enqueue_rows_in(&tx, &rows).expect("no fault");
-    assert!(matches!(answer, EnqueueAnswer::Accepted { is_new, .. } if is_new == [true; 3]));
+    assert!(matches!(answer, EnqueueAnswer::Accepted { jobs, .. } if jobs == [Admission::New; 3]));
     tx.commit().expect("committed");
     let states = [JobState::Scheduled, JobState::AwaitingParent, JobState::Cancelled];
     for (row, state) in rows.iter().zip(states) {

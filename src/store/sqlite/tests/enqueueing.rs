@@ -1,7 +1,7 @@
 use super::*;
 use crate::RetryPolicy;
 use crate::store::sqlite::SqliteFault;
-use crate::store::{Body, Due, Rejection, StoreError};
+use crate::store::{Admission, Body, Due, Rejection, StoreError};
 use rusqlite::{Connection, TransactionBehavior};
 
 #[test]
@@ -115,8 +115,9 @@ fn a_job_enqueued_in_the_callers_transaction_exists_if_it_commits() {
         long.payload = Body::new(vec![b'1'; 3000]);
         let rows = [row.clone(), long.clone(), row.clone()];
         let answer = bench.store.enqueue_rows_in(&tx, &rows).expect("no fault");
-        let EnqueueAnswer::Accepted { is_new, store_time } = answer else { panic!("{answer:?}") };
-        assert_eq!((is_new, store_time), (vec![true, true, false], bench.now()));
+        let EnqueueAnswer::Accepted { jobs, store_time } = answer else { panic!("{answer:?}") };
+        let expected = vec![Admission::New, Admission::New, Admission::Duplicate];
+        assert_eq!((jobs, store_time), (expected, bench.now()));
         assert_eq!(bench.session.job(row.id).expect("no fault"), None, "not committed yet");
         if commits {
             tx.commit().expect("committed");

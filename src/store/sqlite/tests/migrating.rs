@@ -202,7 +202,10 @@ fn the_views_of_both_versions_show_a_job_and_the_later_one_its_parents() {
     let common = "id queue wire_name version state attempt failures due_at created_at finished_at owner \
                   expiry cancel_requested timeout_ms retry tags payload output failure_detail";
     assert_eq!(columns("backwave_jobs_v1"), common);
-    assert_eq!(columns("backwave_jobs_v2"), format!("{common} parent_rule parents"));
+    assert_eq!(
+        columns("backwave_jobs_v2"),
+        format!("{common} parent_rule unique_key concurrency_key parents")
+    );
     let shown = |id: JobId| -> (String, String, String) {
         conn.query_row(
             "SELECT state, parent_rule, parents FROM backwave_jobs_v2 WHERE id = ?1",

@@ -87,7 +87,9 @@ impl Bench {
 
     fn enqueue_all(&mut self, rows: &[JobRow]) -> Vec<bool> {
         match self.session.enqueue(rows).expect("no fault") {
-            EnqueueAnswer::Accepted { is_new, .. } => is_new,
+            EnqueueAnswer::Accepted { jobs, .. } => {
+                jobs.into_iter().map(crate::store::Admission::is_new).collect()
+            }
             EnqueueAnswer::Rejected { index, reason } => panic!("{index}: {reason}"),
         }
     }
