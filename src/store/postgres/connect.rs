@@ -3,11 +3,12 @@
 //! Everything here blocks and must not run on a thread that is inside an async runtime.
 
 use super::fault::{connect_fault, fault, lookup_fault};
+use super::migrate::{VERSIONS, Versions};
 use super::schema::Schema;
 use crate::store::StoreError;
 use ::postgres::config::Host;
 use ::postgres::tls::{MakeTlsConnect, TlsConnect};
-use ::postgres::{Client, Config, Socket};
+use ::postgres::{Client, Config, SimpleQueryMessage, Socket};
 use std::net::ToSocketAddrs;
 use std::time::Duration;
 
@@ -145,13 +146,17 @@ pub(super) fn set_up(
     client: &mut Client,
     settings: &str,
     schema: &Schema,
-) -> Result<Option<(i32, i32)>, StoreError> {
-    let versions = format!("SELECT version, min_reader FROM {}.schema_version", schema.quoted());
-    let messages = client.simple_query(&format!("{settings}{versions}")).map_err(fault)?;
-    Ok(messages.iter().find_map(|message| match message {
-        ::postgres::SimpleQueryMessage::Row(row) => {
-            Some((row.get(0)?.parse().ok()?, row.get(1)?.parse().ok()?))
-        }
+) -> Result<Versions, StoreError> {
+    let messages =
+        client.simple_query(&format!("{settings}{}", schema.fill(VERSIONS))).map_err(fault)?;
+    let row = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
-    }))
+    });
+    let number = |column: usize| -> Option<i64> { row?.get(column)?.parse().ok() };
+    Ok(Versions {
+        rows: number(0).unwrap_or_default(),
+        version: number(1).and_then(|number| number.try_into().ok()),
+        min_reader: number(2).and_then(|number| number.try_into().ok()),
+    })
 }

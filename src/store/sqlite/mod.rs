@@ -7,7 +7,7 @@
 //! finds nothing takes no write lock.
 //!
 //! The file is in WAL mode. It must lie on a local disk: WAL shares memory between its processes, which
-//! network file systems cannot. Every table, index and view of ours is named `backwave_..`, so that the
+//! network file systems cannot; on Linux such a one is told by its name and refused. Every table, index and view of ours is named `backwave_..`, so that the
 //! host can keep its own tables in the same file, and `backwave_jobs_v2` shows jobs readably to the
 //! `sqlite3` shell.
 //!
@@ -38,6 +38,7 @@ mod latch;
 mod lease;
 mod locked;
 mod migrate;
+mod mount;
 mod observing;
 mod open;
 mod operations;
