@@ -2,6 +2,7 @@
 //!
 //! Everything here blocks and must not run on a thread that is inside an async runtime.
 
+use super::error::PostgresOpenError;
 use super::fault::{connect_fault, fault, lookup_fault};
 use super::migrate::{VERSIONS, Versions};
 use super::schema::Schema;
@@ -49,6 +50,22 @@ impl Connector {
                 connect(config.as_ref().clone()).map_err(connect_fault)
             }
             Self::Closure(connect) => connect(()).map_err(connect_fault),
+        }
+    }
+
+    /// Refuses a pool that gives each transaction whichever of its server's sessions is free: what a session is set
+    /// to and has prepared would belong to others, and theirs to us. Two connections that are open at once have
+    /// two sessions of the server, unless such a pool lends both the same. A busy pool may lend them different ones,
+    /// and is found out when the server does not know a prepared statement.
+    pub(super) fn refuse_transaction_pool(&self, client: &mut Client) -> Result<(), StoreError> {
+        let own = backend(client).map_err(fault)?;
+        // Where a second one is not to be had, nothing can be told.
+        let other = self.connect().ok().and_then(|mut second| backend(&mut second).ok());
+        match (own, other) {
+            (Some(own), Some(Some(other))) if own == other => {
+                Err(StoreError::new(PostgresOpenError::TransactionPool))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -139,6 +156,15 @@ pub(super) fn session_settings(statement_timeout: Duration) -> String {
          SET enable_bitmapscan = off; \
          SET jit = off; "
     )
+}
+
+/// Which of the server's processes answers. Not prepared, so that nothing is left behind.
+fn backend(client: &mut Client) -> Result<Option<String>, ::postgres::Error> {
+    let messages = client.simple_query("SELECT pg_catalog.pg_backend_pid()")?;
+    Ok(messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    }))
 }
 
 /// Sets a later session up and reads the schema's versions on the way, in one round trip.

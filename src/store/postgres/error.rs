@@ -55,6 +55,12 @@ pub enum PostgresOpenError {
         /// What helps.
         statement: String,
     },
+    /// The connections are lent by a pool that gives each transaction another of the server's sessions.
+    #[error(
+        "a pool lends the server's sessions transaction by transaction, and a store needs sessions of its own: \
+         connect to the server itself, or through a pool in session mode"
+    )]
+    TransactionPool,
     /// No address was found for the server's host name.
     #[error("no address was found for the host {host:?}")]
     NameLookup {
