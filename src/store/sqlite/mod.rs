@@ -11,6 +11,9 @@
 //! host can keep its own tables in the same file, and `backwave_jobs_v2` shows jobs readably to the
 //! `sqlite3` shell.
 //!
+//! The engine's locks belong to the process: a second copy of SQLite in it, or code that opens and closes the file
+//! as a plain file, gives them up unseen. That is not supported, and nothing can notice it.
+//!
 //! What the engine lacks, it lacks: one writer at a time, whatever the number of processes. A batch
 //! costs one commit; at `synchronous = FULL` a commit costs one fsync.
 //!
