@@ -22,6 +22,7 @@ on_every_store!(
     a_graph_is_enqueued_whole_or_not_at_all,
     an_operators_cancel_goes_down_the_graph,
     more_dependents_than_one_write_resolves_all_run,
+    a_chain_of_ten_thousand_is_called_off_to_its_end,
 );
 
 #[derive(Serialize, Deserialize)]
@@ -185,6 +186,32 @@ fn an_operators_cancel_goes_down_the_graph(world: &World) {
     // Only what was asked for is in the operator's name.
     let audit = world.client.monitor().audit(&Default::default()).expect("read");
     assert_eq!(audit.iter().map(|record| record.job).collect::<Vec<_>>(), [Some(ids[0])]);
+}
+
+fn a_chain_of_ten_thousand_is_called_off_to_its_end(world: &World) {
+    const LINKS: usize = 10_000;
+    let mut chain = vec![NewJob::new(&Part(0))];
+    let root = chain[0].job_id();
+    for number in 1..LINKS as u64 {
+        let parent = chain[chain.len() - 1].job_id();
+        chain.push(NewJob::new(&Part(number)).parent(parent));
+    }
+    let last = chain[LINKS - 1].job_id();
+    world.client.enqueue_many(chain).expect("accepted");
+    assert_eq!(world.count(JobState::AwaitingParent), LINKS as u64 - 1);
+    let ran = Arc::new(AtomicU32::new(0));
+    let registry = Registry::new().handle_with(&ran, |ran: &AtomicU32, ctx, job: Part| {
+        ran.fetch_add(1, Ordering::SeqCst);
+        part(ctx, job)
+    });
+    let group = world.spawn(registry, quick("chain"));
+    let record = world.ended(last);
+    assert_eq!(facts(&record), (JobState::Cancelled, 0, 0));
+    assert_eq!(facts(&world.job(root)), (JobState::DeadLettered, 1, 1));
+    assert_eq!(world.count(JobState::Cancelled), LINKS as u64 - 1);
+    assert_eq!(ran.load(Ordering::SeqCst), 1, "the first alone has run");
+    assert!(world.health.is_healthy());
+    assert_eq!(group.shutdown().halts, []);
 }
 
 fn more_dependents_than_one_write_resolves_all_run(world: &World) {

@@ -174,3 +174,32 @@ fn a_transaction_that_has_failed_says_so() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_transaction_whose_backend_has_gone_is_not_carried_on_by_another_session() {
+    let (schema, store, client) = scene();
+    let mut db = connect();
+    let orders = format!("\"{}\".orders", schema.name());
+    db.batch_execute(&format!("CREATE TABLE {orders} (id int)")).expect("made");
+    let mut tx = db.transaction().expect("begun");
+    tx.execute(&format!("INSERT INTO {orders} VALUES (1)"), &[]).expect("written");
+    let first = store.enqueue_in(&mut tx, drill(1, 0)).expect("accepted").id;
+    let backend: i32 = tx.query_one("SELECT pg_backend_pid()", &[]).expect("read").get(0);
+    let end = "SELECT pg_terminate_backend($1, 10000)";
+    let ended: bool = connect().query_one(end, &[&backend]).expect("ended").get(0);
+    assert!(ended);
+    let second = drill(2, 0);
+    let id = second.job_id();
+    let told = store.enqueue_in(&mut tx, second).expect_err("there is no transaction any more");
+    assert!(matches!(told, EnqueueError::Store(_)), "{told:?}");
+    assert!(tx.commit().is_err());
+    for job in [first, id] {
+        assert!(client.monitor().job(job).is_err(), "nothing of it is there");
+    }
+    let count: i64 =
+        connect().query_one(&format!("SELECT count(*) FROM {orders}"), &[]).expect("read").get(0);
+    assert_eq!(count, 0);
+    // The store's own sessions have not noticed.
+    client.enqueue(drill(3, 0)).expect("accepted");
+    assert_no_alarm();
+}

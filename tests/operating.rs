@@ -52,13 +52,17 @@ fn a_limit_is_never_exceeded_by_several_groups(world: &World) {
     let settings = operator.set_concurrency_limit("default", Some(3)).expect("set");
     assert_eq!((settings.concurrency_limit, settings.is_paused), (Some(3), false));
     let jobs: Vec<_> = (0..JOBS).map(|number| task(number.to_string())).collect();
-    world.client.enqueue_many(jobs).expect("accepted");
+    let jobs = world.client.enqueue_many(jobs).expect("accepted");
     let groups: Vec<Group> = (0..3)
         .map(|number| world.spawn(witness.registry(), quick(&format!("{number}")).workers(8)))
         .collect();
     eventually("all have run", || world.count(JobState::Succeeded) == u64::from(JOBS));
     assert!(witness.most.load(Ordering::SeqCst) <= 3, "{:?}", witness.most);
     assert_eq!(witness.ran.load(Ordering::SeqCst), JOBS);
+    for job in jobs {
+        // Who waits for a slot spends no attempt on it.
+        assert_eq!(facts(&world.job(job.id)), (JobState::Succeeded, 1, 0));
+    }
     drop(groups);
 }
 

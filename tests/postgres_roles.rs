@@ -5,14 +5,15 @@ mod support;
 
 use ::postgres::{Client as Db, Config};
 use backwave::{
-    Client, EnqueueError, Group, GroupOptions, Health, HealthStatus, JobState, PostgresStore,
-    spawn_group,
+    Client, EnqueueError, Group, GroupOptions, Health, HealthStatus, JobContext, JobId, JobState,
+    PostgresStore, Registry, Timestamp, spawn_group,
 };
+use crossbeam_channel::bounded;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use support::drill::{Ledger, PATIENCE, assert_no_alarm, drill, drills, eventually, quick};
+use support::drill::{Drill, Ledger, PATIENCE, assert_no_alarm, drill, drills, eventually, quick};
 use support::postgres::{config, connect};
 
 /// A role of the test's own, with a schema of its own; both are dropped at the end.
@@ -139,6 +140,111 @@ fn a_database_that_is_read_only_for_a_while_degrades_and_heals() {
 }
 
 #[test]
+fn an_outcome_decided_while_the_database_is_read_only_is_kept_and_written_after_it() {
+    let mut role = Role::new();
+    let store = role.store();
+    let (came, come) = bounded(1);
+    let (pass, passed) = bounded::<()>(1);
+    let registry = Registry::new().handle(move |_, _: Drill| {
+        came.send(())?;
+        passed.recv_timeout(PATIENCE)?;
+        came.send(())?;
+        Ok(())
+    });
+    let (client, health) = (Client::new(store.clone()), Arc::new(Health::new()));
+    let group = spawn_group(store, registry, options("switched"), Arc::clone(&health));
+    let group = group.expect("the group starts");
+    let id = client.enqueue(drill(0, 0)).expect("accepted").id;
+    come.recv_timeout(PATIENCE).expect("it runs");
+    role.set("default_transaction_read_only = on");
+    role.end_sessions();
+    eventually("the group is degraded", || health.check().status == HealthStatus::Degraded);
+    pass.send(()).expect("the handler waits");
+    come.recv_timeout(PATIENCE).expect("it ends");
+    let record = client.monitor().job(id).expect("what is there can be read");
+    assert_eq!(record.state, JobState::Leased, "nothing can be written");
+    assert_eq!(health.check().status, HealthStatus::Degraded);
+    role.reset("default_transaction_read_only");
+    let record = client.wait(id, PATIENCE).expect("it is written");
+    assert_eq!((record.state, record.attempt, record.failures), (JobState::Succeeded, 1, 0));
+    eventually("the group is healthy", || health.check().status == HealthStatus::Healthy);
+    assert_eq!(group.shutdown().halts, []);
+    assert_no_alarm();
+}
+
+#[test]
+fn nodes_of_different_time_zones_and_styles_agree_on_every_instant() {
+    let role = Role::new();
+    let styles = [
+        "-c TimeZone=Asia/Tokyo -c DateStyle=SQL,DMY -c IntervalStyle=iso_8601",
+        "-c TimeZone=America/St_Johns -c DateStyle=German -c IntervalStyle=sql_standard",
+        "-c TimeZone=UTC -c DateStyle=Postgres,MDY -c IntervalStyle=postgres_verbose",
+    ];
+    let node = |style: &str| {
+        let mut config = role.config();
+        config.options(style);
+        PostgresStore::builder(config).schema(&role.name).open().expect("the server answers")
+    };
+    let nodes = styles.map(|style| Client::new(node(style)));
+    let due: Timestamp = "2031-02-03T04:05:06.123456Z".parse().expect("a time");
+    let delay = Duration::from_secs(20);
+    for (number, enqueuer) in nodes.iter().enumerate() {
+        let fixed = enqueuer.enqueue(drill(0, 0).due_at(due)).expect("accepted").id;
+        let delayed = enqueuer.enqueue(drill(0, 0).delay(delay)).expect("accepted").id;
+        // The same by SQL, in a session with the same styles.
+        let mut config = role.config();
+        config.options(styles[number]);
+        let mut db = config.connect(::postgres::NoTls).expect("the server answers");
+        let by_sql = |db: &mut Db, when: &str| -> JobId {
+            let sql = format!(
+                "SELECT {}.enqueue('{{\"wire_name\": \"drill\", \"payload\": {{}}, {when}}}')::text",
+                role.name
+            );
+            db.query_one(&sql, &[]).expect("accepted").get::<_, &str>(0).parse().expect("an id")
+        };
+        let fixed_by_sql = by_sql(&mut db, r#""due_at": "2031-02-03T13:05:06.123456+09:00""#);
+        let delayed_by_sql = by_sql(&mut db, r#""delay_ms": 20000"#);
+        for reader in &nodes {
+            let job = |id| reader.monitor().job(id).expect("it is there");
+            assert_eq!((job(fixed).due_at, job(fixed_by_sql).due_at), (due, due));
+            for id in [delayed, delayed_by_sql] {
+                assert_eq!(job(id).due_at.since(job(id).created_at), delay);
+                assert_eq!(job(id), enqueuer.monitor().job(id).expect("it is there"));
+            }
+        }
+    }
+    // A lease that one of them takes is as long for all of them, and what one has renewed no other reaps.
+    let (came, come) = bounded(1);
+    let (pass, passed) = bounded::<()>(1);
+    let handler = move |_: &JobContext, _: Drill| {
+        came.send(())?;
+        passed.recv_timeout(PATIENCE)?;
+        Ok(())
+    };
+    let health = Arc::new(Health::new());
+    let holder = Registry::new().handle(handler);
+    let holder = spawn_group(node(styles[0]), holder, options("tokyo"), Arc::clone(&health));
+    let id = nodes[2].enqueue(drill(0, 0)).expect("accepted").id;
+    come.recv_timeout(PATIENCE).expect("it runs");
+    let ledger = Ledger::new();
+    let other = spawn_group(node(styles[1]), ledger.registry(), options("st johns"), health);
+    let other = other.expect("the group starts");
+    assert!(other.wait_until_idle(PATIENCE));
+    for reader in &nodes {
+        let record = reader.monitor().job(id).expect("it is there");
+        let left = record.expiry.expect("it is leased").since(record.created_at);
+        assert!(left >= Duration::from_secs(60) && left < Duration::from_secs(120), "{left:?}");
+        assert_eq!((record.state, record.attempt), (JobState::Leased, 1));
+    }
+    pass.send(()).expect("the handler waits");
+    let record = nodes[1].wait(id, PATIENCE).expect("it ends");
+    assert_eq!((record.state, record.attempt), (JobState::Succeeded, 1));
+    assert_eq!(ledger.total(), 0, "nobody else ran it");
+    drop((holder, other));
+    assert_no_alarm();
+}
+
+#[test]
 fn sessions_that_the_server_ends_for_being_idle_are_opened_again() {
     let mut role = Role::new();
     role.set("idle_session_timeout = '80ms'");
@@ -221,7 +327,7 @@ fn no_way_to_write_dates_or_strings_changes_what_is_stored() {
     assert_eq!(record.due_at.since(record.created_at), delay);
     assert_eq!(record.tags, ["back\\slash", "NULL"]);
     assert_eq!(record.payload.as_bytes(), br#"{"number":3,"millis":0}"#);
-    let due = "2031-02-03T04:05:06.123456Z".parse::<backwave::Timestamp>().expect("a time");
+    let due = "2031-02-03T04:05:06.123456Z".parse::<Timestamp>().expect("a time");
     let id = scene.client.enqueue(drill(4, 0).due_at(due)).expect("accepted").id;
     assert_eq!(scene.client.monitor().job(id).expect("it is there").due_at, due);
     scene.run(20);

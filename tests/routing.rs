@@ -21,6 +21,7 @@ on_every_store!(
     two_groups_on_one_queue_run_what_each_has_handlers_for,
     a_job_nobody_has_a_handler_for_waits_untouched,
     a_strict_policy_serves_its_queues_in_order,
+    a_group_serves_five_hundred_queues,
     names_of_any_script_and_with_quotes_route_like_others,
 );
 
@@ -194,6 +195,21 @@ fn a_strict_policy_serves_its_queues_in_order(world: &World) {
     let order = order.lock().expect("no handler panics");
     assert_eq!(order.len(), 40);
     assert!(order[..20].iter().all(|queue| queue == "urgent"), "{order:?}");
+}
+
+fn a_group_serves_five_hundred_queues(world: &World) {
+    // As long as a queue's name may be.
+    let names: Vec<String> = (0..500).map(|number| format!("{number:0>128}")).collect();
+    let jobs = names.iter().map(|name| task(name.as_str()).queue(name.as_str()));
+    let jobs = world.client.enqueue_many(jobs).expect("accepted");
+    let equal = names.iter().map(|name| (name.as_str(), 1));
+    let registry = Registry::new().handle(|_, _: Task| Ok(()));
+    let options = quick("many queues").dispatch(DispatchPolicy::weighted(equal));
+    let group = world.spawn(registry, options);
+    for job in jobs {
+        assert_eq!(facts(&world.ended(job.id)), (JobState::Succeeded, 1, 0));
+    }
+    assert_eq!(group.shutdown().halts, []);
 }
 
 fn names_of_any_script_and_with_quotes_route_like_others(world: &World) {

@@ -418,15 +418,26 @@ fn a_claimed_row_that_the_database_renames_halts() {
 /// The other side of the line: the same write failed with a code that is known to pass.
 #[test]
 fn a_write_that_fails_with_a_transient_code_degrades_until_it_is_over() {
+    degrades_while_writes_fail_with("40001");
+}
+
+/// A disk or a memory that is full: refused as a whole, and a new session for each try.
+#[test]
+fn a_write_that_finds_no_room_degrades_until_there_is_some() {
+    degrades_while_writes_fail_with("53100");
+    degrades_while_writes_fail_with("53200");
+}
+
+fn degrades_while_writes_fail_with(code: &str) {
     let (world, hand) = Dialect::Postgres.world();
-    let scene = Scene::on(world, "transient code");
+    let scene = Scene::on(world, &format!("transient code {code}"));
     let running = Running::new();
     let group = scene.spawn(running.registry());
     let victim = scene.world.enqueue(task("victim"));
     assert_eq!(running.victim.heard(), "begun");
     hand.rewrite(
         "OLD.state = 2 AND NEW.state = 3",
-        "RAISE EXCEPTION 'made for the test' USING ERRCODE = '40001';",
+        &format!("RAISE EXCEPTION 'made for the test' USING ERRCODE = '{code}';"),
     );
     running.victim.open();
     let health = &scene.world.health;
@@ -437,6 +448,9 @@ fn a_write_that_fails_with_a_transient_code_degrades_until_it_is_over() {
     assert_eq!(facts(&scene.world.ended(victim)), UNTOUCHED);
     eventually("it recovers", || health.check().status == HealthStatus::Healthy);
     assert_eq!(lines::lines(&scene.name, 2001).len(), 0);
+    let told = lines::lines(&scene.name, 1301);
+    assert!(told[0].message.contains(code), "{told:?}");
+    assert!(told.len() <= 4, "a change of state is told, not each try: {told:?}");
     assert_eq!(group.shutdown().halts, []);
 }
 

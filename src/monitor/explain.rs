@@ -117,6 +117,10 @@ impl fmt::Display for Reason {
                 f,
                 "worker {worker} lost its lease {since:?} ago, which the next maintenance settles"
             ),
+            Self::AwaitsParents { parents } if parents.is_empty() => f.write_str(
+                "it waits for no job that is there: it was released just now, or what it waits for was deleted \
+                 by hand, and then it waits until it is cancelled",
+            ),
             Self::AwaitsParents { parents } => {
                 write!(f, "it waits for {} other job(s) to end:", parents.len())?;
                 parents.iter().try_for_each(|parent| write!(f, " {parent}"))

@@ -1,7 +1,8 @@
 //! A way between a client and a Postgres server that loses answers, requests or everything.
 //!
 //! It reads just enough of the wire protocol to know which statement a `Bind` is for: a statement is
-//! parsed once per session under a name, and a `Bind` says only the name. The client must not ask for TLS.
+//! parsed once per session under a name, and a `Bind` says only the name. Texts without parameters come whole, in
+//! a message of their own; these cannot be swallowed by their answer. The client must not ask for TLS.
 
 use super::drill::PATIENCE;
 use std::collections::HashMap;
@@ -223,6 +224,7 @@ impl Way {
                 let _portal = words.next()?;
                 self.shared.take_mischief(statements.get(words.next()?)?)
             }
+            b'Q' => self.shared.take_mischief(&String::from_utf8_lossy(words.next()?)),
             _ => None,
         }
     }

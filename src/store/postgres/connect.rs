@@ -2,12 +2,14 @@
 //!
 //! Everything here blocks and must not run on a thread that is inside an async runtime.
 
+use super::error::PostgresOpenError;
 use super::fault::{connect_fault, fault, lookup_fault};
+use super::migrate::{VERSIONS, Versions};
 use super::schema::Schema;
 use crate::store::StoreError;
 use ::postgres::config::Host;
 use ::postgres::tls::{MakeTlsConnect, TlsConnect};
-use ::postgres::{Client, Config, Socket};
+use ::postgres::{Client, Config, SimpleQueryMessage, Socket};
 use std::net::ToSocketAddrs;
 use std::time::Duration;
 
@@ -48,6 +50,22 @@ impl Connector {
                 connect(config.as_ref().clone()).map_err(connect_fault)
             }
             Self::Closure(connect) => connect(()).map_err(connect_fault),
+        }
+    }
+
+    /// Refuses a pool that gives each transaction whichever of its server's sessions is free: what a session is set
+    /// to and has prepared would belong to others, and theirs to us. Two connections that are open at once have
+    /// two sessions of the server, unless such a pool lends both the same. A busy pool may lend them different ones,
+    /// and is found out when the server does not know a prepared statement.
+    pub(super) fn refuse_transaction_pool(&self, client: &mut Client) -> Result<(), StoreError> {
+        let own = backend(client).map_err(fault)?;
+        // Where a second one is not to be had, nothing can be told.
+        let other = self.connect().ok().and_then(|mut second| backend(&mut second).ok());
+        match (own, other) {
+            (Some(own), Some(Some(other))) if own == other => {
+                Err(StoreError::new(PostgresOpenError::TransactionPool))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -140,18 +158,31 @@ pub(super) fn session_settings(statement_timeout: Duration) -> String {
     )
 }
 
+/// Which of the server's processes answers. Not prepared, so that nothing is left behind.
+fn backend(client: &mut Client) -> Result<Option<String>, ::postgres::Error> {
+    let messages = client.simple_query("SELECT pg_catalog.pg_backend_pid()")?;
+    Ok(messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    }))
+}
+
 /// Sets a later session up and reads the schema's versions on the way, in one round trip.
 pub(super) fn set_up(
     client: &mut Client,
     settings: &str,
     schema: &Schema,
-) -> Result<Option<(i32, i32)>, StoreError> {
-    let versions = format!("SELECT version, min_reader FROM {}.schema_version", schema.quoted());
-    let messages = client.simple_query(&format!("{settings}{versions}")).map_err(fault)?;
-    Ok(messages.iter().find_map(|message| match message {
-        ::postgres::SimpleQueryMessage::Row(row) => {
-            Some((row.get(0)?.parse().ok()?, row.get(1)?.parse().ok()?))
-        }
+) -> Result<Versions, StoreError> {
+    let messages =
+        client.simple_query(&format!("{settings}{}", schema.fill(VERSIONS))).map_err(fault)?;
+    let row = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
-    }))
+    });
+    let number = |column: usize| -> Option<i64> { row?.get(column)?.parse().ok() };
+    Ok(Versions {
+        rows: number(0).unwrap_or_default(),
+        version: number(1).and_then(|number| number.try_into().ok()),
+        min_reader: number(2).and_then(|number| number.try_into().ok()),
+    })
 }

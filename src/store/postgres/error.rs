@@ -37,6 +37,16 @@ pub enum PostgresOpenError {
         /// What this release knows.
         known: i32,
     },
+    /// The table of the schema's version has more than the one row that belongs there. A constraint keeps it so
+    /// unless it was dropped.
+    #[error(
+        "the table schema_version has {rows} rows where one belongs: delete all but the one that tells what the \
+         schema is, and restore the table's primary key and its check"
+    )]
+    VersionRows {
+        /// How many there are.
+        rows: i64,
+    },
     /// The role may not do what a migration or a session needs.
     #[error("the role lacks a privilege ({message}); an administrator must run: {statement}")]
     Privilege {
@@ -45,6 +55,12 @@ pub enum PostgresOpenError {
         /// What helps.
         statement: String,
     },
+    /// The connections are lent by a pool that gives each transaction another of the server's sessions.
+    #[error(
+        "a pool lends the server's sessions transaction by transaction, and a store needs sessions of its own: \
+         connect to the server itself, or through a pool in session mode"
+    )]
+    TransactionPool,
     /// No address was found for the server's host name.
     #[error("no address was found for the host {host:?}")]
     NameLookup {

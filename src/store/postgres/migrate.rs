@@ -87,17 +87,34 @@ pub(super) fn check_server(client: &mut Client) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// What the version table says: how many rows it has, and what the latest of them tells.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Versions {
+    pub(super) rows: i64,
+    pub(super) version: Option<i32>,
+    pub(super) min_reader: Option<i32>,
+}
+
+/// Reads [`Versions`], with the schema left open.
+pub(super) const VERSIONS: &str =
+    "SELECT count(*), max(version), max(min_reader) FROM {schema}.schema_version";
+
 /// Judges the version row of an existing schema.
-pub(super) fn check_versions(versions: Option<(i32, i32)>) -> Result<i32, StoreError> {
+pub(super) fn check_versions(versions: Versions) -> Result<i32, StoreError> {
     match versions {
+        Versions { rows: 2.., .. } => {
+            Err(StoreError::new(PostgresOpenError::VersionRows { rows: versions.rows }))
+        }
+        Versions { min_reader: Some(min_reader), .. } if min_reader > VERSION => {
+            Err(schema_too_new(min_reader))
+        }
+        Versions { version: Some(version), .. } => Ok(version),
         // The table and its row are made in one transaction.
-        None => Err(halt(
+        Versions { version: None, .. } => Err(halt(
             InvariantTrigger::GuaranteedRowAbsent,
             "the row with the schema's version is gone",
         )
         .into()),
-        Some((_, min_reader)) if min_reader > VERSION => Err(schema_too_new(min_reader)),
-        Some((version, _)) => Ok(version),
     }
 }
 
@@ -203,10 +220,9 @@ fn applied(
     if !exists(client, schema)?.1 {
         return Ok(None);
     }
-    let text = format!("SELECT version, min_reader FROM {}.schema_version", schema.quoted());
-    let row = client.query_opt(&text, &[])?;
+    let row = client.query_one(&schema.fill(VERSIONS), &[])?;
     let versions =
-        row.map(|row| Ok::<_, Failure>((row.try_get(0)?, row.try_get(1)?))).transpose()?;
+        Versions { rows: row.try_get(0)?, version: row.try_get(1)?, min_reader: row.try_get(2)? };
     check_versions(versions).map(Some).map_err(Failure::Refused)
 }
 

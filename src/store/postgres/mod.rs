@@ -26,6 +26,15 @@
 //! | Transient, a new session is opened | `08000` `08001` `08003` `08004` `08006`; `08007` `40003` (whether it was committed is unknown); `57P01` `57P02` `57P03` `57P05`; `25P03` `25P04`; `25006` (a standby after a failover); `BW003` (a newer release has taken the schema over); `53000` `53100` `53200` `53300` `53400` (refused and rolled back as a whole). Without a database error: the client says that the connection is closed, or an I/O error of kind `ConnectionRefused` `ConnectionReset` `ConnectionAborted` `BrokenPipe` `NotConnected` `UnexpectedEof` `TimedOut` `HostUnreachable` `NetworkUnreachable` `NetworkDown` `AddrNotAvailable`; while connecting also a socket that is missing and a name that does not resolve |
 //! | Halts | everything else, and so what only looks transient: `58000` `58030`, `55000` `55006`, `57P04`, `3D000`, `28000` `28P01` `42501`, `25P01` `25P02`, `0A000`, `08P01`, `26000` `42P05` (the second time; if nothing had run, the session is first opened anew), `XX000` `XX001` `XX002`, all of classes 22 and 23; I/O errors of kind `InvalidData` `PermissionDenied` `OutOfMemory` `Other` |
 //!
+//! # Poolers
+//!
+//! A store needs sessions of its own: it sets them up, and prepares its statements in them. A pooler in session mode
+//! gives it those. One that lends sessions transaction by transaction (PgBouncer's `transaction` and `statement`
+//! modes) would share them, settings included, with whoever else comes through it: opening a store behind it is
+//! refused ([`PostgresOpenError::TransactionPool`]), and where the pool was too busy to be recognised, the first
+//! statement that has got lost (`26000`, `42P05`) halts. [`enqueue_in`](PostgresStore::enqueue_in) and the SQL function
+//! `enqueue(json)` prepare nothing and set nothing: the caller's own connection may stand behind any pooler.
+//!
 //! Inside this folder the client's crate is `::postgres`.
 
 mod builder;
@@ -197,6 +206,7 @@ impl Inner {
             migrate::check_versions(versions)?;
             return Ok(client);
         }
+        self.connector.refuse_transaction_pool(&mut client)?;
         client.batch_execute(&self.settings).map_err(fault::fault)?;
         migrate::check_server(&mut client)?;
         let migrated = migrate::migrate(&mut client, &self.schema)?;

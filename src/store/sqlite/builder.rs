@@ -27,6 +27,7 @@ pub(super) struct Options {
     pub(super) busy_timeout: Duration,
     pub(super) synchronous: Synchronous,
     pub(super) allow_unpatched_engine: bool,
+    pub(super) allow_network_file_system: bool,
 }
 
 /// Options of an [`SqliteStore`]. Made by [`SqliteStore::builder`].
@@ -62,6 +63,7 @@ impl SqliteStoreBuilder {
                 busy_timeout: Duration::from_secs(5),
                 synchronous: Synchronous::default(),
                 allow_unpatched_engine: false,
+                allow_network_file_system: false,
             },
             bounds: Bounds::default(),
             history: HistoryPolicy::default(),
@@ -106,6 +108,14 @@ impl SqliteStoreBuilder {
     /// Default `false`. The bundled engine is a later one.
     pub const fn allow_unpatched_engine(mut self, allow: bool) -> Self {
         self.options.allow_unpatched_engine = allow;
+        self
+    }
+
+    /// Accepts a file on NFS, SMB and their like, which are told by their names on Linux. There a file may be used by
+    /// the processes of one machine at the most, and only where the mount shares memory maps and locks
+    /// among them: neither this crate nor the engine can tell. Default `false`.
+    pub const fn allow_network_file_system(mut self, allow: bool) -> Self {
+        self.options.allow_network_file_system = allow;
         self
     }
 

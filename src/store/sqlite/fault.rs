@@ -45,6 +45,17 @@ pub enum SqliteFault {
         /// The version of the engine.
         version: &'static str,
     },
+    /// The file lies on a file system that several machines share.
+    #[error(
+        "{path:?} lies on {kind}, a network file system, and WAL needs memory and locks that its users share: \
+         use a local disk, or insist with `allow_network_file_system`"
+    )]
+    NetworkFileSystem {
+        /// The file.
+        path: PathBuf,
+        /// The kind of file system, as the kernel names it.
+        kind: String,
+    },
     /// The file cannot be switched to WAL.
     #[error("{path:?} cannot use WAL, its journal mode stays {mode:?}")]
     NoWal {
@@ -76,6 +87,18 @@ pub enum SqliteFault {
         min_reader: u32,
         /// The latest version known here.
         known: u32,
+    },
+    /// The table of the schema's version has more than the one row that belongs there. Its constraints keep it
+    /// so unless the table was made anew.
+    #[error(
+        "{path:?} has {rows} rows in backwave_meta where one belongs: delete all but the one that tells what \
+         the schema is, and restore the table's constraints"
+    )]
+    VersionRows {
+        /// The file.
+        path: PathBuf,
+        /// How many there are.
+        rows: i64,
     },
     /// The file, or one that belongs to it, was removed or replaced while it was open.
     #[error("{path:?} is not the file any more that was opened: it was removed or replaced")]

@@ -62,7 +62,7 @@ pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<Option<Migra
 /// # Errors
 /// [`SqliteFault::SchemaTooNew`], and faults.
 pub(super) fn require_readable(conn: &Connection, path: &Path) -> Result<u32, StoreError> {
-    let Version { version, min_reader } = read_version(conn)?;
+    let Version { version, min_reader } = read_version(conn, path)?;
     if min_reader > LATEST {
         let path = path.to_owned();
         let fault = SqliteFault::SchemaTooNew { path, version, min_reader, known: LATEST };
@@ -101,7 +101,7 @@ fn take_step(conn: &mut Connection, path: &Path) -> Result<Option<(u32, u32)>, S
     Ok(Some((from, step.version)))
 }
 
-fn read_version(conn: &Connection) -> Result<Version, StoreError> {
+fn read_version(conn: &Connection, path: &Path) -> Result<Version, StoreError> {
     let table = conn
         .query_row(
             "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'backwave_meta'",
@@ -113,16 +113,21 @@ fn read_version(conn: &Connection) -> Result<Version, StoreError> {
         return Ok(Version { version: 0, min_reader: 0 });
     }
     // The table and its row are made in one transaction.
-    conn.query_row("SELECT version, min_reader FROM main.backwave_meta", [], |row| {
-        Ok(Version { version: row.get(0)?, min_reader: row.get(1)? })
-    })
-    .optional()?
-    .ok_or_else(|| {
-        StoreError::found(
+    let (rows, version, min_reader): (i64, Option<u32>, Option<u32>) = conn.query_row(
+        "SELECT count(*), max(version), max(min_reader) FROM main.backwave_meta",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    if rows > 1 {
+        return Err(SqliteFault::VersionRows { path: path.to_owned(), rows }.into());
+    }
+    match (version, min_reader) {
+        (Some(version), Some(min_reader)) => Ok(Version { version, min_reader }),
+        _ => Err(StoreError::found(
             InvariantTrigger::GuaranteedRowAbsent,
             "the row with the schema's version is gone",
-        )
-    })
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,12 @@
 //! finds nothing takes no write lock.
 //!
 //! The file is in WAL mode. It must lie on a local disk: WAL shares memory between its processes, which
-//! network file systems cannot. Every table, index and view of ours is named `backwave_..`, so that the
+//! network file systems cannot; on Linux such a one is told by its name and refused. Every table, index and view of ours is named `backwave_..`, so that the
 //! host can keep its own tables in the same file, and `backwave_jobs_v2` shows jobs readably to the
 //! `sqlite3` shell.
+//!
+//! The engine's locks belong to the process: a second copy of SQLite in it, or code that opens and closes the file
+//! as a plain file, gives them up unseen. That is not supported, and nothing can notice it.
 //!
 //! What the engine lacks, it lacks: one writer at a time, whatever the number of processes. A batch
 //! costs one commit; at `synchronous = FULL` a commit costs one fsync.
@@ -39,6 +42,7 @@ mod latch;
 mod lease;
 mod locked;
 mod migrate;
+mod mount;
 mod observing;
 mod open;
 mod operations;

@@ -3,7 +3,7 @@
 use super::builder::{Options, Synchronous};
 use super::fault::{self, SqliteFault};
 use super::file::Identity;
-use super::{Inner, migrate};
+use super::{Inner, migrate, mount};
 use crate::store::StoreError;
 use crate::telemetry;
 use rusqlite::config::DbConfig;
@@ -25,6 +25,9 @@ const STATEMENTS_MAX: usize = 128;
 pub(super) fn prepare(path: &Path, options: &Options) -> Result<(PathBuf, Identity), StoreError> {
     refuse_path(path)?;
     require_engine(options.allow_unpatched_engine)?;
+    if !options.allow_network_file_system {
+        mount::refuse_network(path)?;
+    }
     let mut conn = connect(path, OpenFlags::SQLITE_OPEN_CREATE, options)?;
     // Only now the file exists, so that every link on the way to it can be resolved.
     let path = std::fs::canonicalize(path)

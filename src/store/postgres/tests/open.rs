@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::invariant::InvariantTrigger;
-use crate::store::StoreError;
 use crate::store::postgres::PostgresOpenError;
+use crate::store::{FaultClass, StoreError, classify};
 use std::sync::Barrier;
 
 fn refusal(error: &StoreError) -> &PostgresOpenError {
@@ -91,6 +91,22 @@ fn a_newer_schema_is_refused_once_it_says_so() {
     raw().batch_execute(&format!("DELETE FROM {table}")).unwrap();
     let error = place.store.open_session().map(drop).unwrap_err();
     assert_eq!(error.trigger(), Some(InvariantTrigger::GuaranteedRowAbsent), "{error}");
+}
+
+#[test]
+fn a_second_version_row_is_refused_with_what_to_do_about_it() {
+    let place = Place::new();
+    // The constraints keep it out, so somebody must have dropped them.
+    let text = "ALTER TABLE {schema}.schema_version DROP CONSTRAINT schema_version_pkey, \
+        DROP CONSTRAINT schema_version_one_row_check; \
+        INSERT INTO {schema}.schema_version (version, min_reader) VALUES (1, 1)";
+    raw().batch_execute(&place.store.inner.schema.fill(text)).unwrap();
+    let opened = PostgresStore::builder(config()).schema(&place.schema).open();
+    for error in [opened.unwrap_err(), place.store.open_session().map(drop).unwrap_err()] {
+        assert!(matches!(refusal(&error), PostgresOpenError::VersionRows { rows: 2 }), "{error}");
+        assert!(error.to_string().contains("delete all but the one"), "{error}");
+        assert_eq!(classify(&error, None), FaultClass::Fatal);
+    }
 }
 
 #[test]

@@ -106,6 +106,26 @@ fn a_version_row_that_is_gone_is_a_violation() {
 }
 
 #[test]
+fn a_second_version_row_is_refused_with_what_to_do_about_it() {
+    let bench = Bench::new();
+    let host = bench.host();
+    let second = "INSERT INTO backwave_meta (one, version, min_reader) VALUES (2, 1, 1)";
+    assert!(host.execute(second, []).is_err(), "the table keeps it out");
+    host.execute_batch(
+        "DROP TABLE backwave_meta; CREATE TABLE backwave_meta (one, version, min_reader); \
+         INSERT INTO backwave_meta VALUES (1, 2, 2), (2, 1, 1)",
+    )
+    .expect("made anew without its constraints");
+    let opened = SqliteStore::open(bench.path()).expect_err("which of them holds?");
+    let session = bench.store.open_session().err().expect("which of them holds?");
+    for error in [opened, session] {
+        assert!(matches!(fault(&error), SqliteFault::VersionRows { rows: 2, .. }), "{error}");
+        assert!(error.to_string().contains("delete all but the one"), "{error}");
+        assert_eq!(classify(&error, bench.store.fault_classifier()), FaultClass::Fatal);
+    }
+}
+
+#[test]
 fn the_hosts_tables_may_live_in_the_same_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("app.db");
