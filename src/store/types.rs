@@ -193,8 +193,8 @@ pub struct Claimed {
     /// Whether something due and acceptable was left because of a bound other than `total` (the byte
     /// bound, a limit of the queue or of a key, a pause).
     pub withheld: bool,
-    /// When the next acceptable job of the planned queues is due, told when fewer than `total` were
-    /// found and such a job exists. What is due and kept back by its concurrency key is not told.
+    /// The earliest due time after the store's time of an acceptable job in a planned queue that is not paused, told
+    /// when fewer than `total` were found. What is due already and was not taken is not meant: `withheld` says so. What is due and kept back by its concurrency key is not told.
     pub next_due: Option<Timestamp>,
     /// The store's time.
     pub store_time: Timestamp,

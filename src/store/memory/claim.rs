@@ -44,6 +44,7 @@ struct Source<'a> {
     waiting: Waiting<'a>,
     /// How many more its settings let the claim take.
     room: u64,
+    is_paused: bool,
 }
 
 struct Picker<'a> {
@@ -70,7 +71,8 @@ impl<'a> Picker<'a> {
             let key_limit = state.settings.key_limit(&quota.queue);
             let waiting = state.index.waiting(number, &accepted, key_limit);
             let room = state.settings.room(&quota.queue, || state.index.leased_count(number));
-            Some((number, Source { waiting, room }))
+            let is_paused = state.settings.is_paused(&quota.queue);
+            Some((number, Source { waiting, room, is_paused }))
         });
         Self {
             state,
@@ -126,8 +128,8 @@ impl<'a> Picker<'a> {
         if self.picked.len() < self.claim.total as usize {
             let now = self.now;
             withheld |= self.queues.values_mut().any(|source| source.waiting.is_held_back(now));
-            // What a pause or a limit keeps back is not to be had when it is due.
-            let open = self.queues.values_mut().filter(|source| source.room > 0);
+            // What a pause keeps back is not to be had when it is due.
+            let open = self.queues.values().filter(|source| !source.is_paused);
             next_due = open.filter_map(|source| source.waiting.next_due(now)).min();
         }
         Picked { jobs: self.picked, withheld, next_due }

@@ -22,6 +22,10 @@ impl Settings {
         }
     }
 
+    pub(super) fn is_paused(&self, queue: &str) -> bool {
+        self.0.get(queue).is_some_and(|settings| settings.is_paused)
+    }
+
     /// How many jobs of a queue with one concurrency key may be leased.
     pub(super) fn key_limit(&self, queue: &str) -> u32 {
         self.0.get(queue).map_or(KEY_LIMIT, QueueSettings::key_limit)

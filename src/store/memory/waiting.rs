@@ -87,14 +87,11 @@ impl<'a> Waiting<'a> {
         self.blocked.iter().any(|(_, (due, ..))| *due <= now)
     }
 
-    /// When the next job is due that can be had then: what is due and kept back by its key is not meant.
-    pub(super) fn next_due(&mut self, now: Timestamp) -> Option<Timestamp> {
-        let open = self.peek().map(|(due, ..)| due);
+    /// When the next job is due that is not due yet.
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let past = (now, JobId::from_bytes([u8::MAX; 16]), Slot::MAX);
-        let blocked = self.blocked.iter().filter_map(|(number, _)| {
-            let jobs = self.sources[*number].jobs;
-            jobs.range((Bound::Excluded(past), Bound::Unbounded)).next().map(|(due, ..)| *due)
-        });
-        open.into_iter().chain(blocked).min()
+        let later = (Bound::Excluded(past), Bound::Unbounded);
+        let next = self.sources.iter().filter_map(|source| source.jobs.range(later).next());
+        next.map(|(due, ..)| *due).min()
     }
 }

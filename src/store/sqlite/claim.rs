@@ -6,8 +6,9 @@
 
 use super::batch::Seqs;
 use super::keyed::{self, Keyed};
+use super::queues::{self, Room};
 use super::work::{Change, Work};
-use super::{locked, queues, row};
+use super::{locked, row};
 use crate::invariant::InvariantTrigger;
 use crate::kernel::state::JobState;
 use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError, TransitionBy};
@@ -45,17 +46,19 @@ pub(super) fn peek(
             false => Keyed::default(),
         };
         let is_due = earliest.is_some_and(|due_at| due_at <= now) || keyed.next().is_some();
-        match rooms.get(queue) {
-            // Nor is its next due time told: there is nothing to be had then.
-            Some(0) => withheld |= is_due || keyed.is_held_back(),
-            _ if is_due => return Ok(Peek::Due),
-            _ => {
-                withheld |= keyed.is_held_back();
-                next_due = earlier(next_due, earliest);
-                if has_keys {
-                    next_due = earlier(next_due, keyed::next_due(conn, queue, &acceptable, now)?);
-                }
+        withheld |= is_due || keyed.is_held_back();
+        let later = match rooms.get(queue) {
+            // There is nothing to be had then.
+            Some(Room::Paused) => continue,
+            Some(Room::Left(0)) if is_due => {
+                first_after(conn, LOOK_AHEAD, queue, Position::past(now), &acceptable)?
             }
+            _ if is_due => return Ok(Peek::Due),
+            _ => earliest,
+        };
+        next_due = earlier(next_due, later);
+        if has_keys {
+            next_due = earlier(next_due, keyed::next_due(conn, queue, &acceptable, now)?);
         }
     }
     Ok(Peek::Idle { withheld, next_due })
@@ -183,6 +186,8 @@ struct Line<'a> {
     keyed: Keyed,
     /// So many more may be taken from it; `None` where nothing bounds it.
     room: Option<usize>,
+    /// That, and there will be nothing later either.
+    is_paused: bool,
     /// More would have been taken from it, had there been room.
     is_cut: bool,
 }
@@ -202,10 +207,14 @@ struct Taking<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(queue: &'a str, room: Option<u32>) -> Self {
-        let room = room.map(|room| usize::try_from(room).unwrap_or(usize::MAX));
+    fn new(queue: &'a str, room: Option<Room>) -> Self {
+        let is_paused = room == Some(Room::Paused);
+        let room = room.map(|room| match room {
+            Room::Paused => 0,
+            Room::Left(room) => usize::try_from(room).unwrap_or(usize::MAX),
+        });
         let (position, keyed) = (Position::START, Keyed::default());
-        Self { queue, position, is_exhausted: false, keyed, room, is_cut: false }
+        Self { queue, position, is_exhausted: false, keyed, room, is_paused, is_cut: false }
     }
 }
 
@@ -214,7 +223,7 @@ impl<'a> Taking<'a> {
         conn: &'a Connection,
         claim: &'a Claim<'a>,
         now: Timestamp,
-        rooms: &HashMap<String, u32>,
+        rooms: &HashMap<String, Room>,
     ) -> Self {
         let lines = distinct_queues(claim)
             .into_iter()
@@ -372,15 +381,14 @@ impl<'a> Taking<'a> {
             return Ok(None);
         }
         let mut next_due = self.next_due;
-        // A walk that a quota or the byte bound ended has not seen what comes after the due jobs.
-        // One without room gives nothing then either.
-        for line in self.lines.iter().filter(|line| !line.is_exhausted && line.room != Some(0)) {
+        // A walk that a quota, a limit or the byte bound ended has not seen what comes after the due jobs.
+        for line in self.lines.iter().filter(|line| !line.is_exhausted && !line.is_paused) {
             let position = Position::past(self.now);
             let queue = line.queue;
             let first = first_after(self.conn, LOOK_AHEAD, queue, position, &self.acceptable)?;
             next_due = earlier(next_due, first);
         }
-        for line in self.lines.iter().filter(|line| self.has_keys && line.room != Some(0)) {
+        for line in self.lines.iter().filter(|line| self.has_keys && !line.is_paused) {
             let first = keyed::next_due(self.conn, line.queue, &self.acceptable, self.now)?;
             next_due = earlier(next_due, first);
         }

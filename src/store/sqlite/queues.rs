@@ -29,20 +29,29 @@ pub(super) fn key_limit(conn: &Connection, queue: &str) -> Result<u32, StoreErro
     Ok(settings(conn, queue)?.map_or(KEY_LIMIT, |settings| settings.key_limit()))
 }
 
-/// How many jobs a claim may take from those of these queues that are paused or limited; the others are free.
+/// What a queue's settings let a claim take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Nothing, and nothing later.
+    Paused,
+    /// So many more.
+    Left(u32),
+}
+
+/// The rooms of those of these queues that are paused or limited; the others are free.
 ///
 /// # Errors
 /// Faults, a settings row that is gone, and a count that is none.
 pub(super) fn rooms(
     conn: &Connection,
     queues: &[&str],
-) -> Result<HashMap<String, u32>, StoreError> {
+) -> Result<HashMap<String, Room>, StoreError> {
     let mut statement = conn.prepare_cached(PLANNED)?;
     let mut rows = statement.query([serde_json::Value::from(queues).to_string()])?;
     let mut rooms = HashMap::new();
     while let Some(row) = rows.next()? {
         let queue: String = row.get(0)?;
-        let room = if row.get(1)? { 0 } else { room(conn, &queue)? };
+        let room = if row.get(1)? { Room::Paused } else { Room::Left(room(conn, &queue)?) };
         rooms.insert(queue, room);
     }
     Ok(rooms)

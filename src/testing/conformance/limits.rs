@@ -317,3 +317,25 @@ pub(super) fn a_limit_is_exact_over_a_long_run(fixture: &Fixture) {
     }
     assert!(ended >= 20 && running.len() == 7, "{ended} have ended, {} run", running.len());
 }
+
+pub(super) fn the_next_due_time_is_told_of_a_queue_without_room_and_never_one_that_is_past(
+    fixture: &Fixture,
+) {
+    let mut desk = Desk::open(fixture);
+    desk.limit("default", 1);
+    let later = desk.now() + SECOND * 5;
+    desk.accept(&[row(), row(), JobRow { due: Due::At(later), ..row() }]);
+    let plan = [("default", 9)];
+    for taken in [1, 0] {
+        let claimed = claim_of(&mut desk, &plan, 9, true);
+        assert_eq!(
+            (claimed.jobs.len(), claimed.withheld, claimed.next_due),
+            (taken, true, Some(later))
+        );
+    }
+    // What a quota leaves is due, too, and not next.
+    desk.limit("default", None);
+    desk.add(&row());
+    let claimed = claim_of(&mut desk, &[("default", 1)], 9, false);
+    assert_eq!((claimed.jobs.len(), claimed.next_due), (1, Some(later)));
+}

@@ -315,6 +315,7 @@ clauses! {
     ]
     limits: [
         one_claim_takes_no_more_than_the_limit,
+        the_next_due_time_is_told_of_a_queue_without_room_and_never_one_that_is_past,
         several_claims_take_no_more_than_the_limit_together,
         the_limit_holds_for_every_handle_on_the_data,
         the_limit_holds_over_both_passes_of_a_claim,

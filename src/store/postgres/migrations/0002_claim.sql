@@ -397,19 +397,25 @@ BEGIN
     IF v_left > 0 AND p_total > 0 THEN
         FOR v_place IN 1 .. cardinality(p_queues) LOOP
             CONTINUE WHEN p_queues[v_place] = ANY (v_paused);
-            -- What is due in a queue that came back short is locked by somebody else's claim: not next.
+            -- What is due in a queue that came back short is locked by somebody else's claim; in another it is
+            -- kept back by a bound. Neither is next.
+            IF NOT v_withheld AND (v_full OR v_bounded) AND v_open[v_place] IS NOT false THEN
+                v_withheld := EXISTS (
+                    SELECT 1 FROM {schema}.jobs AS j
+                    WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = p_queues[v_place]
+                        AND j.due_at <= v_now
+                        AND (j.due_at, j.id) >= (coalesce(v_dues[v_place], '-infinity'), coalesce(v_ids[v_place], v_nil))
+                        AND j.wire_name = ANY (p_names)
+                        AND j.version <= p_versions[array_position(p_names, j.wire_name)]);
+            END IF;
             SELECT j.due_at INTO v_due FROM {schema}.jobs AS j
             WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = p_queues[v_place]
-                AND (j.due_at, j.id) >= (
-                    CASE WHEN v_open[v_place] IS NOT false THEN coalesce(v_dues[v_place], '-infinity')
-                    ELSE v_now + interval '1 microsecond' END,
-                    CASE WHEN v_open[v_place] IS NOT false THEN coalesce(v_ids[v_place], v_nil) ELSE v_nil END)
+                AND (j.due_at, j.id) >= (v_now + interval '1 microsecond', v_nil)
                 AND j.wire_name = ANY (p_names)
                 AND j.version <= p_versions[array_position(p_names, j.wire_name)]
             ORDER BY j.due_at, j.id LIMIT 1;
             v_next := least(v_next, v_due);
         END LOOP;
-        v_withheld := v_withheld OR coalesce(v_next <= v_now AND (v_full OR v_bounded), false);
         IF v_marked IS NOT NULL THEN
             -- What is due and was not taken is kept back by a key or a bound: not next.
             v_withheld := v_withheld
