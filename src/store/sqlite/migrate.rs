@@ -147,6 +147,6 @@ mod tests {
                 digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
             })
             .collect();
-        assert_eq!(hashes, ["76d15e8a8bb52113", "2344abdc78155def"]);
+        assert_eq!(hashes, ["76d15e8a8bb52113", "29758eb5205fb926"]);
     }
 }

@@ -70,7 +70,9 @@ fn the_key_of_a_connection_that_was_killed_is_free() {
         &place,
         holder,
         |session| admit(session, &second),
-        || drop(raw().execute("SELECT pg_terminate_backend($1)", &[&holder]).unwrap()),
+        || {
+            raw().execute("SELECT pg_terminate_backend($1)", &[&holder]).unwrap();
+        },
     );
     assert_eq!(answer, Admission::New);
     drop(tx.rollback());
