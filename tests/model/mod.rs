@@ -187,7 +187,7 @@ impl Model {
     }
 
     /// What a claim that ended so may tell of the next due time: a queue without room may hide its own or
-    /// tell it (of all that waits, or of what is not due yet), one that is paused hides it.
+    /// tell it (of anything that waits), one that is paused hides it.
     fn next_dues(
         &self,
         plan: &[QueueQuota],
@@ -208,12 +208,8 @@ impl Model {
             self.waiting(&planned.queue).map(|(due, _)| due).find(|due| *due > self.now)
         };
         let certain = open.into_iter().filter_map(first).min();
-        let sooner = full.into_iter().flat_map(|planned| {
-            let waiting = self.waiting(&planned.queue).map(|(due, _)| due);
-            let free = self.next_of_any(&planned.queue);
-            let later = waiting.filter(|due| *due > self.now).take(1);
-            free.map(|id| self.jobs[&id].record.due_at).into_iter().chain(later)
-        });
+        let sooner =
+            full.into_iter().flat_map(|planned| self.waiting(&planned.queue).map(|(due, _)| due));
         let sooner = sooner.filter(|due| certain.is_none_or(|certain| *due < certain));
         sooner.map(Some).chain([certain]).collect()
     }

@@ -53,9 +53,11 @@ impl<'a> Matching<'a> {
             self.states.iter().copied().partition(|state| is_rare(*state));
         let mut parts: Vec<_> = rare.into_iter().map(|state| self.rare(state, also)).collect();
         if self.filter.unique_key.is_some() {
-            parts = vec![self.few("j.unique_key IS NOT NULL AND j.state < 3", &self.states, also)];
+            let lives =
+                format!("j.unique_key IS NOT NULL AND j.state < 3 AND {}", in_states(&self.states));
+            parts = vec![self.few(&lives, also)];
         } else if common == [JobState::Leased] && self.asks_for_slots() {
-            parts.push(self.few("j.state = 2 AND j.concurrency_key IS NOT NULL", &common, also));
+            parts.push(self.few("j.state + 0 = 2 AND j.concurrency_key IS NOT NULL", also));
         } else if !common.is_empty() {
             parts.push(self.common(&common, also));
         }
@@ -96,11 +98,9 @@ impl<'a> Matching<'a> {
     }
 
     fn common(&self, states: &[JobState], also: &str) -> String {
-        let codes: Vec<_> = states.iter().map(|state| state.code().to_string()).collect();
         format!(
-            "(SELECT j.id FROM {{schema}}.jobs AS j WHERE j.state IN ({}) AND {}{also} \
-             ORDER BY j.id {} LIMIT $9)",
-            codes.join(", "),
+            "(SELECT j.id FROM {{schema}}.jobs AS j WHERE {} AND {}{also} ORDER BY j.id {} LIMIT $9)",
+            in_states(states),
             self.conditions(),
             self.direction()
         )
@@ -113,17 +113,15 @@ impl<'a> Matching<'a> {
 
     /// What a key leads to, by an index whose condition is given: sorted once it is found, since it is not to be
     /// looked for in the order of all ids.
-    fn few(&self, condition: &str, states: &[JobState], also: &str) -> String {
-        let codes: Vec<_> = states.iter().map(|state| state.code().to_string()).collect();
+    fn few(&self, condition: &str, also: &str) -> String {
         let key = match self.filter.unique_key {
             Some(_) => "j.unique_key = $10",
             None => "j.queue = $1 AND j.concurrency_key = $11",
         };
         format!(
             "(SELECT f.id FROM (SELECT j.id FROM {{schema}}.jobs AS j \
-             WHERE {key} AND {condition} AND j.state IN ({}) AND {}{also} OFFSET 0) AS f \
+             WHERE {key} AND {condition} AND {}{also} OFFSET 0) AS f \
              ORDER BY f.id {} LIMIT $9)",
-            codes.join(", "),
             self.conditions(),
             self.direction()
         )
@@ -153,6 +151,11 @@ impl<'a> Matching<'a> {
 pub(super) fn states_among(filter: &JobFilter, among: &[JobState]) -> Vec<JobState> {
     let wanted = |state: &JobState| filter.states.is_empty() || filter.states.contains(state);
     among.iter().copied().filter(wanted).collect()
+}
+
+fn in_states(states: &[JobState]) -> String {
+    let codes: Vec<_> = states.iter().map(|state| state.code().to_string()).collect();
+    format!("j.state IN ({})", codes.join(", "))
 }
 
 const fn is_rare(state: JobState) -> bool {

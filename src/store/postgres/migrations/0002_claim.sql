@@ -82,7 +82,7 @@ BEGIN
         SELECT r.tid, r.due_at, r.id, r.place,
             CASE WHEN r.place <= p_limit THEN p_limit - (
                 SELECT count(*) FROM {schema}.jobs AS l
-                WHERE l.state = 2 AND l.concurrency_key IS NOT NULL AND l.queue = p_queue
+                WHERE l.state + 0 = 2 AND l.concurrency_key IS NOT NULL AND l.queue = p_queue
                     AND l.concurrency_key = r.concurrency_key
             ) END AS free
         FROM (
@@ -101,13 +101,13 @@ BEGIN
         WITH RECURSIVE k AS (
             SELECT (
                 SELECT j.concurrency_key FROM {schema}.jobs AS j
-                WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
+                WHERE j.state + 0 = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
                 ORDER BY j.queue, j.concurrency_key, j.due_at, j.id LIMIT 1
             ) AS key
             UNION ALL
             SELECT (
                 SELECT j.concurrency_key FROM {schema}.jobs AS j
-                WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
+                WHERE j.state + 0 = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
                     AND j.concurrency_key > k.key
                 ORDER BY j.queue, j.concurrency_key, j.due_at, j.id LIMIT 1
             )
@@ -115,7 +115,7 @@ BEGIN
         ), f AS MATERIALIZED (
             SELECT k.key, p_limit - (
                 SELECT count(*) FROM {schema}.jobs AS l
-                WHERE l.state = 2 AND l.concurrency_key IS NOT NULL AND l.queue = p_queue
+                WHERE l.state + 0 = 2 AND l.concurrency_key IS NOT NULL AND l.queue = p_queue
                     AND l.concurrency_key = k.key
             ) AS free
             FROM k WHERE k.key IS NOT NULL
@@ -124,7 +124,7 @@ BEGIN
         FROM (
             SELECT c.tid, c.due_at, c.id FROM f CROSS JOIN LATERAL (
                 SELECT j.ctid AS tid, j.due_at, j.id FROM {schema}.jobs AS j
-                WHERE j.state = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
+                WHERE j.state + 0 = 0 AND j.concurrency_key IS NOT NULL AND j.queue = p_queue
                     AND j.concurrency_key = f.key AND j.due_at <= p_now
                     AND j.wire_name = ANY (p_names)
                     AND j.version <= p_versions[array_position(p_names, j.wire_name)]

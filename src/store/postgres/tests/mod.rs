@@ -7,6 +7,7 @@ mod dependent_races;
 mod dependents;
 mod enqueue;
 mod faults;
+mod keys;
 mod lease;
 mod measure;
 mod migration;

@@ -190,3 +190,72 @@ fn a_few_dead_letters_are_not_looked_for_among_all_that_ended() {
         assert!(plans.contains("jobs_rare"), "{filled}: {plans}");
     }
 }
+
+#[test]
+fn claims_among_keys_use_indexes_whatever_the_statistics_say() {
+    let keyed =
+        |key: &str, seconds| JobRow { concurrency_key: Some(key.to_owned()), ..row("q", seconds) };
+    for (filled, lie) in FILLINGS {
+        let told = Told::new();
+        let mut session = told.session();
+        let schema = &told.place.store.inner.schema;
+        let mut client = raw();
+        client.batch_execute(&schema.fill("ANALYZE {schema}.jobs")).unwrap();
+        let mut rows: Vec<_> = (0..5000).map(|i| keyed("a", i - 20_000)).collect();
+        rows.extend((0..300).map(|i| keyed(&format!("b{i}"), i - 9_000)));
+        rows.extend((0..2000).map(|i| row("q", i - 8_000)));
+        add(&mut session, &rows);
+        client.batch_execute(&schema.fill(lie)).unwrap();
+        told.plans.lock().unwrap().clear();
+
+        let me = WorkerId::new();
+        let jobs = take(&mut session, me, "q", 50).jobs;
+        assert_eq!(jobs.len(), 50);
+        let plans = told.checked("claim", filled);
+        for index in ["jobs_due", "jobs_keyed_due", "jobs_keyed ", "jobs_key_slots"] {
+            assert!(plans.contains(&format!("using {index}")), "{index}, {filled}: {plans}");
+        }
+        let filter = JobFilter::new().queue("q").concurrency_key("a").state(JobState::Leased);
+        assert_eq!(session.find(&filter, &Page::new(9)).unwrap().jobs.len(), 1);
+        let plans = told.checked("find by concurrency key", filled);
+        assert!(plans.contains("jobs_key_slots"), "{filled}: {plans}");
+        session.counts().unwrap();
+        told.checked("counts", filled);
+    }
+}
+
+#[test]
+fn unique_keys_are_looked_up_by_their_index_whatever_the_statistics_say() {
+    let unique = |number: i64| JobRow {
+        unique_key: Some(format!("k{number}")),
+        ..row("q", number - 20_000)
+    };
+    for (filled, lie) in FILLINGS {
+        let told = Told::new();
+        let mut session = told.session();
+        let schema = &told.place.store.inner.schema;
+        let mut client = raw();
+        client.batch_execute(&schema.fill("ANALYZE {schema}.jobs")).unwrap();
+        let rows: Vec<_> = (0..5000).map(unique).collect();
+        add(&mut session, &rows);
+        client.batch_execute(&schema.fill(lie)).unwrap();
+        told.plans.lock().unwrap().clear();
+        let again: Vec<_> = (0..50).map(unique).collect();
+        session.enqueue(&again).unwrap();
+        let plans = told.checked("enqueue of held keys", filled);
+        assert!(plans.contains("jobs_unique_key"), "{filled}: {plans}");
+        let filter = JobFilter::new().unique_key("k7");
+        assert_eq!(session.find(&filter, &Page::new(9)).unwrap().jobs.len(), 1);
+        let plans = told.checked("find by unique key", filled);
+        assert!(plans.contains("jobs_unique_key"), "{filled}: {plans}");
+        let me = WorkerId::new();
+        let job = take(&mut session, me, "q", 1).jobs.remove(0);
+        session.report(&[outcome(&job, me, Outcome::DeadLettered)]).unwrap();
+        add(&mut session, &[unique(0)]);
+        told.plans.lock().unwrap().clear();
+        session.requeue("ada", job.id).unwrap();
+        session.change_matching("ada", BulkChange::Requeue, &JobFilter::new(), None, 9).unwrap();
+        let plans = told.checked("requeue of a held key", filled);
+        assert!(plans.contains("jobs_unique_key"), "{filled}: {plans}");
+    }
+}

@@ -128,11 +128,13 @@ BEGIN
 END;
 
 -- What waits with a concurrency key stands apart from what waits without: in its order, and by its key, so that
--- many jobs of a key that has no slot hide neither the other keys nor the jobs without one.
+-- many jobs of a key that has no slot hide neither the other keys nor the jobs without one. The key stands last in
+-- the first two for who counts: the engine asks the row itself for what an index has not, also where the condition
+-- of the index says it.
 DROP INDEX backwave_jobs_due;
-CREATE INDEX backwave_jobs_due       ON backwave_jobs (queue, due_at, id)
+CREATE INDEX backwave_jobs_due       ON backwave_jobs (queue, due_at, id, concurrency_key)
     WHERE state = 0 AND concurrency_key IS NULL;
-CREATE INDEX backwave_jobs_keyed_due ON backwave_jobs (queue, due_at, id)
+CREATE INDEX backwave_jobs_keyed_due ON backwave_jobs (queue, due_at, id, concurrency_key)
     WHERE state = 0 AND concurrency_key IS NOT NULL;
 CREATE INDEX backwave_jobs_keyed     ON backwave_jobs (queue, concurrency_key, due_at, id)
     WHERE state = 0 AND concurrency_key IS NOT NULL;

@@ -5,6 +5,7 @@ mod claiming;
 mod dependents;
 mod enqueueing;
 mod files;
+mod keys;
 mod leases;
 mod migrating;
 mod plans;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::store::sqlite::{
-    claim, find, latch, lease, locked, purge, queues, reads, records, report, work,
+    births, claim, find, keyed, latch, lease, locked, purge, queues, reads, records, report, work,
 };
 use crate::store::{AuditFilter, BulkChange, JobFilter, Page};
 
@@ -197,5 +197,54 @@ fn what_operators_did_is_found_by_job_queue_and_actor() {
         let steps = plan(&bench, &records::audit_query(&filter).0);
         assert!(steps.iter().any(|step| step.ends_with(index)), "{filter:?}\n{steps:#?}");
         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
+    }
+}
+
+#[test]
+fn keys_are_looked_up_by_their_indexes() {
+    let due = "SEARCH backwave_jobs USING INDEX backwave_jobs_keyed_due";
+    let keyed = "SEARCH backwave_jobs USING INDEX backwave_jobs_keyed";
+    let table = [
+        (keyed::WALK, format!("{due} (queue=? AND due_at<?)")),
+        (keyed::LOOK_AHEAD, format!("{due} (queue=? AND (due_at,id)>(?,?))")),
+        (
+            keyed::NEXT_KEY,
+            "SEARCH backwave_jobs USING COVERING INDEX backwave_jobs_keyed \
+             (queue=? AND concurrency_key>?)"
+                .to_owned(),
+        ),
+        (keyed::OF_KEY, format!("{keyed} (queue=? AND concurrency_key=? AND due_at<?)")),
+        (
+            keyed::LEASED,
+            "SEARCH backwave_jobs USING COVERING INDEX backwave_jobs_key_slots \
+             (queue=? AND concurrency_key=?)"
+                .to_owned(),
+        ),
+        (
+            births::HOLDER,
+            "SEARCH backwave_jobs USING INDEX backwave_jobs_unique_key (unique_key=?)".to_owned(),
+        ),
+    ];
+    for settled in [false, true] {
+        let bench = filled(settled);
+        for (sql, expected) in &table {
+            assert_eq!(plan(&bench, sql), [expected.as_str()], "{sql}");
+        }
+        let steps = plan(&bench, births::HOLDER_AGAINST);
+        let holder = "SEARCH h USING INDEX backwave_jobs_unique_key (unique_key=?)";
+        assert!(steps.iter().any(|step| step == holder), "{steps:#?}");
+        let filter = JobFilter::new().queue("q").concurrency_key("c").state(JobState::Leased);
+        let by_slot = (filter, "backwave_jobs_key_slots (queue=? AND concurrency_key=?)");
+        let by_key = (JobFilter::new().unique_key("k"), "backwave_jobs_unique_key (unique_key=?)");
+        for (filter, index) in [by_slot, by_key] {
+            let (query, _) = find::page(&filter, &Page::new(9)).expect("something can match");
+            let steps = plan(&bench, &query.sql);
+            assert!(steps.iter().any(|step| step.contains(index)), "{steps:#?}");
+            assert!(!steps.iter().any(|step| step.contains("SCAN backwave")), "{steps:#?}");
+        }
+        let all = JobFilter::new();
+        let query = find::changeable(BulkChange::Requeue, &all, None, 9).expect("it can match");
+        let steps = plan(&bench, &query.sql);
+        assert!(steps.iter().any(|step| step.starts_with(holder)), "{steps:#?}");
     }
 }
