@@ -235,12 +235,14 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
     assert_eq!(versions(&old.path()), [(2, 2)]);
 }
 
-/// What a step makes, by kind and name, in order.
+/// What a step makes, by kind and name, in order; without what it only makes anew.
 fn made_by(step: &str) -> Vec<(&str, &str)> {
     let words: Vec<&str> = step.split_ascii_whitespace().collect();
     let kinds = ["TABLE", "INDEX", "VIEW", "TRIGGER"];
     let made = words.windows(3).filter(|words| words[0] == "CREATE" && kinds.contains(&words[1]));
-    made.map(|words| (words[1], words[2])).collect()
+    made.map(|words| (words[1], words[2]))
+        .filter(|(_, name)| !step.contains(&format!("DROP INDEX {name};")))
+        .collect()
 }
 
 #[test]
@@ -279,7 +281,7 @@ fn a_migration_that_is_cut_off_at_any_of_its_statements_leaves_the_file_as_it_wa
             conn.execute_batch(&obstacle).expect("made");
             let found = schema(&conn);
             let error = SqliteStore::open(old.path()).expect_err(name);
-            assert_eq!(error.code(), Some("SQLITE_ERROR, 1"), "{name}: {error}");
+            assert!(error.to_string().contains(name), "{name}: {error}");
             assert_eq!(schema(&conn), found, "{name}: something is left of it");
             conn.execute_batch(&removal).expect("dropped");
             old.open();
