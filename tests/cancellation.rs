@@ -4,7 +4,9 @@ mod support;
 
 use backwave::crossbeam_channel::{after, select};
 use backwave::operator::CancelOutcome;
-use backwave::{CancelReason, Error, JobError, JobResultExt, JobState, Registry, RetryPolicy};
+use backwave::{
+    CancelReason, DispatchPolicy, Error, JobError, JobResultExt, JobState, Registry, RetryPolicy,
+};
 use std::time::Duration;
 use support::gate::Gate;
 use support::log;
@@ -192,9 +194,12 @@ fn a_handler_that_ignores_its_token_is_replaced_and_shown(world: &World) {
         });
     let name = world.name("deaf");
     let options = quick(&name).workers(1).patience(Duration::from_millis(50));
+    let options = options.dispatch(DispatchPolicy::strict(["slow", "default"]));
+    world.client.operator("ada").set_concurrency_limit("slow", Some(1)).expect("set");
     let group = world.spawn(registry, options);
-    let deaf = world.enqueue(task("deaf").timeout(Duration::from_millis(20)));
+    let deaf = world.enqueue(task("deaf").timeout(Duration::from_millis(20)).queue("slow"));
     assert_eq!(gate.heard(), "deaf");
+    let behind = world.enqueue(task("behind").queue("slow"));
     let other = world.enqueue(task("served"));
     assert_eq!(gate.heard(), "served beside the deaf one");
     assert_eq!(world.ended(other).state, JobState::Succeeded);
@@ -208,6 +213,10 @@ fn a_handler_that_ignores_its_token_is_replaced_and_shown(world: &World) {
     let warnings = log::lines(&name, 2006);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert_eq!(warnings[0].field("job_id"), deaf.to_string());
+    // It keeps its lease, and with it the one slot of its queue.
+    let why = world.client.monitor().explain(behind).expect("read").to_string();
+    assert!(why.contains("limited to 1 at a time, and 1 are leased"), "{why}");
+    assert_eq!(facts(&world.job(behind)), (JobState::Scheduled, 0, 0));
 
     gate.open();
     let record = world.ended(deaf);
@@ -216,6 +225,7 @@ fn a_handler_that_ignores_its_token_is_replaced_and_shown(world: &World) {
         let report = world.health.check();
         report.groups[0].stuck.is_empty() && report.status == backwave::HealthStatus::Healthy
     });
+    assert_eq!(facts(&world.ended(behind)), (JobState::Succeeded, 1, 0));
     let after = world.enqueue(task("after"));
     assert_eq!(world.ended(after).state, JobState::Succeeded);
     assert_eq!(group.shutdown().still_running, []);

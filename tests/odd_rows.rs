@@ -5,10 +5,10 @@ mod support;
 
 use backwave::invariant::InvariantTrigger;
 use backwave::monitor::JobFilter;
-use backwave::store::{Body, Due, EnqueueAnswer, HistoryPolicy, JobRow, Store};
+use backwave::store::{Body, Bounds, Due, EnqueueAnswer, HistoryPolicy, JobRow, Store};
 use backwave::{
-    Client, Error, Health, HealthStatus, JobContext, JobError, JobId, JobResult, JobState, NewJob,
-    PostgresStore, Registry, Retention, SqliteStore, Timestamp, spawn_group,
+    Client, EnqueueError, Error, Health, HealthStatus, JobContext, JobError, JobId, JobResult,
+    JobState, NewJob, PostgresStore, Registry, Retention, SqliteStore, Timestamp, spawn_group,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,6 +176,47 @@ fn a_dependent_whose_parent_is_deleted_waits_and_can_be_called_off_on_sqlite() {
 #[test]
 fn a_dependent_whose_parent_is_deleted_waits_and_can_be_called_off_on_postgres() {
     a_dependent_whose_parent_is_deleted_by_hand_waits_and_can_be_called_off(Dialect::Postgres);
+}
+
+/// Payloads beyond what a page, a notification or a first packet holds, by a store that allows them.
+fn payloads_of_every_size_arrive(store: impl Store + Clone) {
+    let sizes = [7_900, 8_000, 100_000, 5_000_000, 9_000_000];
+    let client = Client::new(store.clone());
+    let payload = |size: usize| format!("\"{}\"", "x".repeat(size - 2));
+    let jobs = sizes.map(|size| NewJob::raw("task", payload(size)));
+    let ids = client.enqueue_many(jobs).expect("accepted");
+    let registry = Registry::new().handle(|ctx, Task(text)| Ok(ctx.set_output(&text.len())?));
+    let options = quick("wide payloads").lease(Duration::from_secs(60));
+    let group = spawn_group(store, registry, options, Arc::new(Health::new()));
+    let group = group.expect("the group starts");
+    for (job, size) in ids.iter().zip(sizes) {
+        let record = client.wait(job.id, PATIENCE).expect("it runs");
+        assert_eq!(record.output::<usize>().expect("set"), size - 2);
+        assert_eq!(record.payload.as_bytes().len(), size);
+    }
+    assert_eq!(group.shutdown().halts, []);
+    let refused = client.enqueue(NewJob::raw("task", payload(10_000_001)));
+    assert!(matches!(refused, Err(EnqueueError::Rejected { .. })), "{refused:?}");
+}
+
+fn wide_bounds() -> Bounds {
+    let mut bounds = Bounds::default();
+    bounds.payload_bytes_max = 10_000_000;
+    bounds
+}
+
+#[test]
+fn payloads_of_every_size_arrive_on_sqlite() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let store = SqliteStore::builder(folder.path().join("jobs.db")).bounds(wide_bounds());
+    payloads_of_every_size_arrive(store.open().expect("the file opens"));
+}
+
+#[test]
+fn payloads_of_every_size_arrive_on_postgres() {
+    let schema = fresh_schema();
+    let store = PostgresStore::builder(config()).schema(schema.name()).bounds(wide_bounds());
+    payloads_of_every_size_arrive(store.open().expect("it answers"));
 }
 
 /// Where numbers change their width: of 32 bits, and of what a float can tell apart.

@@ -190,6 +190,21 @@ fn names_that_are_no_file_are_refused_with_a_pointer_to_the_memory_store() {
 }
 
 #[test]
+fn what_cannot_be_opened_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let text = folder.path().join("text");
+    fs::write(&text, "no database, and long enough to be read as one".repeat(40)).expect("written");
+    let wide = folder.path().join("wide.db");
+    let db = Connection::open(&wide).expect("the file opens");
+    db.execute_batch("PRAGMA encoding = 'UTF-16'; CREATE TABLE t (x)").expect("made");
+    for path in [folder.path().join("no/such.db"), folder.path().to_owned(), text, wide] {
+        let error = SqliteStore::open(&path).expect_err("it is no database of ours");
+        let told = sources(&error);
+        assert!(told.contains(&*path.to_string_lossy()), "{told}");
+    }
+}
+
+#[test]
 fn a_strangers_writes_in_between_cost_no_operation() {
     let place = Place::new();
     // With the patience that a host gets who sets nothing.

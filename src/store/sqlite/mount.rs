@@ -121,18 +121,21 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 mod tests {
     use super::*;
 
-    const MOUNTS: &[u8] = br"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-23 22 0:21 / /srv rw,relatime shared:2 master:1 - nfs4 store:/export rw,vers=4.2
-24 23 8:2 / /srv/local\040disk rw - xfs /dev/sdb1 rw
-25 22 0:30 / /mnt/share rw - ext4 /dev/sdc1 rw
-26 25 0:31 / /mnt/share rw - cifs //host/share rw
-27 22 0:32 / /mnt/odd rw - fuse.sshfs me@host:/ rw
-not a line of it
-28 22 0:33 / /mnt/odd/\134x rw - tmpfs tmpfs rw
-";
+    /// As in the kernel's list, a line each.
+    const MOUNTS: [&str; 8] = [
+        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw",
+        "23 22 0:21 / /srv rw,relatime shared:2 master:1 - nfs4 store:/export rw,vers=4.2",
+        r"24 23 8:2 / /srv/local\040disk rw - xfs /dev/sdb1 rw",
+        "25 22 0:30 / /mnt/share rw - ext4 /dev/sdc1 rw",
+        "26 25 0:31 / /mnt/share rw - cifs //host/share rw",
+        "27 22 0:32 / /mnt/odd rw - fuse.sshfs me@host:/ rw",
+        "not a line of it",
+        r"28 22 0:33 / /mnt/odd/\134x rw - tmpfs tmpfs rw",
+    ];
 
     #[test]
     fn a_path_lies_on_the_deepest_mount_above_it_and_on_the_latest_at_one_place() {
+        let mounts = MOUNTS.join("\n");
         for (path, kind) in [
             ("/var/lib/jobs.db", "ext4"),
             ("/srv", "nfs4"),
@@ -144,7 +147,11 @@ not a line of it
             ("/mnt/odd/jobs.db", "fuse.sshfs"),
             (r"/mnt/odd/\x/jobs.db", "tmpfs"),
         ] {
-            assert_eq!(kind_of(MOUNTS, Path::new(path)).as_deref(), Some(kind), "{path}");
+            assert_eq!(
+                kind_of(mounts.as_bytes(), Path::new(path)).as_deref(),
+                Some(kind),
+                "{path}"
+            );
         }
         assert_eq!(kind_of(b"", Path::new("/srv")), None);
     }

@@ -23,6 +23,18 @@ const STATEMENTS_MAX: usize = 128;
 /// # Errors
 /// [`SqliteFault`], and what the engine says.
 pub(super) fn prepare(path: &Path, options: &Options) -> Result<(PathBuf, Identity), StoreError> {
+    open_file(path, options).map_err(|error| named(path, error))
+}
+
+/// An engine's fault, with the file that it is about: the engine itself says that only of some.
+fn named(path: &Path, error: StoreError) -> StoreError {
+    match error.downcast_ref::<rusqlite::Error>().map(ToString::to_string) {
+        Some(said) => error.with_message(format!("{path:?} cannot be opened: {said}")),
+        None => error,
+    }
+}
+
+fn open_file(path: &Path, options: &Options) -> Result<(PathBuf, Identity), StoreError> {
     refuse_path(path)?;
     require_engine(options.allow_unpatched_engine)?;
     if !options.allow_network_file_system {

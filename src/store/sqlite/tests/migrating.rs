@@ -238,6 +238,64 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
     assert_eq!(versions(&old.path()), [(2, 2)]);
 }
 
+/// What a step makes, by kind and name, in order; without what it only makes anew.
+fn made_by(step: &str) -> Vec<(&str, &str)> {
+    let words: Vec<&str> = step.split_ascii_whitespace().collect();
+    let kinds = ["TABLE", "INDEX", "VIEW", "TRIGGER"];
+    let made = words.windows(3).filter(|words| words[0] == "CREATE" && kinds.contains(&words[1]));
+    made.map(|words| (words[1], words[2]))
+        .filter(|(_, name)| !step.contains(&format!("DROP INDEX {name};")))
+        .collect()
+}
+
+#[test]
+fn a_migration_that_is_cut_off_at_any_of_its_statements_leaves_the_file_as_it_was() {
+    let schema = |conn: &Connection| -> Vec<String> {
+        let text =
+            "SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_schema ORDER BY 1";
+        let mut rows = conn.prepare(text).expect("prepared");
+        let rows = rows.query_map([], |row| row.get(0)).expect("read");
+        rows.collect::<Result<_, _>>().expect("rows")
+    };
+    let whole = schema(&Connection::open(Bench::new().path()).expect("it opens"));
+    let steps = [VERSION_1, include_str!("../migrations/0002_dependents.sql")];
+    for (before, step) in steps.into_iter().enumerate() {
+        let made = made_by(step);
+        assert!(made.len() > 6, "{made:?}");
+        for (kind, name) in made {
+            let old = Old::new();
+            if before == 0 {
+                for beside in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
+                    // What is not there need not be removed.
+                    let _ = std::fs::remove_file(old.folder.path().join(beside));
+                }
+            }
+            let conn = Connection::open(old.path()).expect("it opens");
+            // In the way of that one statement.
+            let (obstacle, removal) = match kind {
+                "TRIGGER" => (
+                    format!(
+                        "CREATE TABLE host (x); CREATE TRIGGER {name} AFTER DELETE ON host BEGIN SELECT 1; END"
+                    ),
+                    "DROP TABLE host".to_owned(),
+                ),
+                _ => (format!("CREATE VIEW {name} AS SELECT 1"), format!("DROP VIEW {name}")),
+            };
+            conn.execute_batch(&obstacle).expect("made");
+            let found = schema(&conn);
+            let error = SqliteStore::open(old.path()).expect_err(name);
+            assert!(error.to_string().contains(name), "{name}: {error}");
+            assert_eq!(schema(&conn), found, "{name}: something is left of it");
+            conn.execute_batch(&removal).expect("dropped");
+            old.open();
+            assert_eq!(versions(&old.path()), [(2, 2)], "{name}");
+            if before == 0 {
+                assert_eq!(schema(&conn), whole, "{name}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_file_that_becomes_too_new_under_a_session_stops_its_writes_and_passes_once_replaced() {
     let mut bench = Bench::new();
