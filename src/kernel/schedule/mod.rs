@@ -20,9 +20,8 @@ pub(crate) mod timing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cron::Cron;
 pub use cron::CronFault;
 pub(crate) use decide::{Plan, decide, refused};
 pub use definition::CatchUp;
 pub(crate) use definition::{Definition, micros};
-pub(crate) use timing::{Timing, TimingFault, TimingText, ZoneOf};
+pub(crate) use timing::{Timing, TimingFault, TimingText};
