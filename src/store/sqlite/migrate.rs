@@ -21,6 +21,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { version: 1, min_reader: 1, sql: include_str!("migrations/0001_jobs.sql") },
     Step { version: 2, min_reader: 2, sql: include_str!("migrations/0002_dependents.sql") },
+    Step { version: 3, min_reader: 2, sql: include_str!("migrations/0003_schedules.sql") },
 ];
 
 /// The latest version known here.
