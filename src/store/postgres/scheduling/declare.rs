@@ -1,9 +1,9 @@
 //! Sets of schedules, as their owners declare them.
 
 use super::rows::{self, columns};
+use crate::Timestamp;
 use crate::store::postgres::session::{Batch, Call, PostgresSession};
 use crate::store::{Declaration, Declared, ScheduleRecord, ScheduleRow, StoreError};
-use crate::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One declaration after another.

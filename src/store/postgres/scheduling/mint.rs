@@ -20,13 +20,8 @@ pub(super) fn mint(session: &mut PostgresSession, rows: &[MintRow]) -> Result<Mi
     }
     let refusals: Vec<_> = rows.iter().map(|row| session.refusal(row.job.as_ref()?)).collect();
     let (clock_time, history) = (session.store.clock_time(), session.store.history);
-    let calls = [
-        Call::LockSchedules,
-        Call::Now,
-        Call::StandingJobs,
-        Call::Enqueue,
-        Call::MoveSchedules,
-    ];
+    let calls =
+        [Call::LockSchedules, Call::Now, Call::StandingJobs, Call::Enqueue, Call::MoveSchedules];
     session.in_transaction(&calls, |tx| {
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         let records = rows::lock(tx, &names)?;

@@ -133,7 +133,11 @@ pub(super) fn write_moved(
     records: &[&ScheduleRecord],
 ) -> Result<(), StoreError> {
     let columns = Columns::new(records);
-    expect_written("a change", tx.query(Call::MoveSchedules, &columns.moved())?.len(), records.len())
+    expect_written(
+        "a change",
+        tx.query(Call::MoveSchedules, &columns.moved())?.len(),
+        records.len(),
+    )
 }
 
 /// Writes rows whole, new ones and locked ones.
@@ -258,7 +262,8 @@ impl<'a> Columns<'a> {
 
     fn whole(&self) -> Vec<&(dyn ::postgres::types::ToSql + Sync)> {
         let mut params = self.moved();
-        let more: &Params<'_> = &[&self.owners, &self.timings, &self.definitions, &self.created_ats];
+        let more: &Params<'_> =
+            &[&self.owners, &self.timings, &self.definitions, &self.created_ats];
         params.extend_from_slice(more);
         params
     }

@@ -30,11 +30,7 @@ pub(super) fn declare(
     Ok(Declared::Done { rows: declarations, removed, store_time: work.now })
 }
 
-fn declare_one(
-    work: &Work<'_>,
-    owner: &str,
-    row: &ScheduleRow,
-) -> Result<Declaration, StoreError> {
+fn declare_one(work: &Work<'_>, owner: &str, row: &ScheduleRow) -> Result<Declaration, StoreError> {
     let Some(mut record) = rows::by_name(work.conn, &row.name)? else {
         let row = ScheduleRow { owner: owner.to_owned(), ..row.clone() };
         rows::insert(work.conn, &ScheduleRecord::new(row, work.now))?;

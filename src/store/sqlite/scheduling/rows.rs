@@ -81,7 +81,8 @@ fn decode(row: &Row<'_>) -> Result<ScheduleRecord, StoreError> {
     record.last_tick = row::time_or_null(row, 9)?;
     record.last_job = row.get::<_, Option<[u8; 16]>>(10)?.map(JobId::from_bytes);
     record.skipped = row::unsigned(row, 11)?;
-    let reason = row.get::<_, Option<i64>>(13)?.map(|code| skip_reason(code, &record)).transpose()?;
+    let reason =
+        row.get::<_, Option<i64>>(13)?.map(|code| skip_reason(code, &record)).transpose()?;
     record.last_skip = row::time_or_null(row, 12)?.zip(reason);
     record.error = row.get::<_, Option<String>>(14)?.zip(row::time_or_null(row, 15)?);
     Ok(record)
