@@ -3,7 +3,8 @@
 use super::*;
 use crate::invariant::InvariantTrigger;
 use crate::store::{
-    AuditFilter, Declared, MintRow, Minting, ScheduleChange, ScheduleRecord, ScheduleRow, Tick,
+    AuditFilter, Declared, MintRow, Minting, ScheduleChange, ScheduleRecord, ScheduleRow,
+    StoreError, Tick,
 };
 use rusqlite::TransactionBehavior;
 
@@ -34,8 +35,9 @@ fn who_looks_for_schedules_waits_for_no_writer() {
     let (mut bench, record) = with_schedule();
     let mut host = bench.host();
     let tx = host.transaction_with_behavior(TransactionBehavior::Immediate).expect("begun");
-    assert_eq!(bench.session.due_schedules(9).expect("no fault").due, [record.clone()]);
-    assert_eq!(bench.session.schedules().expect("no fault"), [record.clone()]);
+    let one = std::slice::from_ref(&record);
+    assert_eq!(bench.session.due_schedules(9).expect("no fault").due, one);
+    assert_eq!(bench.session.schedules().expect("no fault"), one);
     assert!(bench.session.mint(&[]).expect("no fault").rows.is_empty());
     let decided = decision(&bench, &record);
     let busy = bench.session.mint(std::slice::from_ref(&decided)).expect_err("somebody writes");
@@ -74,7 +76,8 @@ fn the_shell_sees_schedules_and_the_ticks_of_jobs() {
 
 #[test]
 fn a_write_of_a_schedule_that_is_swallowed_is_a_violation_and_undone() {
-    let calls: [(&str, fn(&mut Bench, &ScheduleRecord) -> crate::store::StoreError); 5] = [
+    type Call = fn(&mut Bench, &ScheduleRecord) -> StoreError;
+    let calls: [(&str, Call); 5] = [
         ("UPDATE", |bench, record| {
             let row = decision(bench, record);
             bench.session.mint(&[row]).expect_err("it is lost")
