@@ -1,6 +1,9 @@
 //! The clauses of the contract, held over stores that lie: a rule, how it is broken, and the clause that must
 //! find it. A check that has never gone red proves nothing.
 
+#[path = "sabotage/schedules.rs"]
+mod schedules;
+
 use backwave::store::{
     AuditAction, AuditRecord, Bounds, HistoryPolicy, Hub, JobFilter, LeaseRef, Mode, Outcome,
     ParentRule, PurgeCursor, QueueChange, Reported, Retention, Revoked, RowReport, Session, Store,
@@ -17,9 +20,8 @@ type Sabotage = (&'static str, fn(&Intercept), &'static str);
 
 #[test]
 fn every_broken_rule_is_found_by_its_clause() {
-    for (rule, lie, clause) in
-        DEPENDENTS.iter().chain(QUEUES).chain(OPERATORS).chain(UPKEEP).chain(READS)
-    {
+    let rules = [DEPENDENTS, QUEUES, OPERATORS, UPKEEP, READS, schedules::SCHEDULES];
+    for (rule, lie, clause) in rules.into_iter().flatten() {
         conformance::run(clause, &fixture(|_| {}));
         let broken = fixture(*lie);
         let outcome = catch_unwind(AssertUnwindSafe(|| conformance::run(clause, &broken)));

@@ -3,7 +3,7 @@
 use super::PostgresStore;
 use super::claim::bounded_us;
 use super::fault::fault;
-use super::session::{Call, Malformed, Params, PostgresSession, one};
+use super::session::{Batch, Call, Malformed, Params, PostgresSession, one};
 use super::types::Private;
 use crate::store::{Due, EnqueueAnswer, JobRow, Rejection, StoreError, check_rows};
 use crate::{JobId, Timestamp};
@@ -12,10 +12,10 @@ use ::postgres::{Row, Transaction};
 use std::collections::HashSet;
 
 pub(super) const ENQUEUE: &str = "SELECT new_ids, store_time, rejected FROM {schema}.enqueue_v2(\
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)";
 
 /// The types of the parameters, for a connection that has not prepared the statement.
-const TYPES: [Type; 17] = [
+const TYPES: [Type; 19] = [
     Type::UUID_ARRAY,
     Type::TEXT_ARRAY,
     Type::INT4_ARRAY,
@@ -27,6 +27,8 @@ const TYPES: [Type; 17] = [
     Type::INT8_ARRAY,
     Type::TEXT_ARRAY,
     Type::INT2_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TIMESTAMPTZ_ARRAY,
     Type::UUID_ARRAY,
     Type::UUID_ARRAY,
     Type::INT2_ARRAY,
@@ -51,14 +53,22 @@ pub(super) fn enqueue(
         return unpack(rows, &columns.edges, &row);
     }
     session.in_transaction_if(&[Call::Enqueue], |tx| {
-        let answer = by_chunks(rows, |chunk| {
-            let columns = EnqueueColumns::new(chunk, history);
-            let row = one(tx.query(Call::Enqueue, &columns.params(&now))?)?;
-            unpack(chunk, &columns.edges, &row)
-        })?;
+        let answer = by_chunks(rows, |chunk| enqueue_within(tx, chunk, history, now))?;
         let commits = matches!(answer, EnqueueAnswer::Accepted { .. });
         Ok((answer, commits))
     })
+}
+
+/// Enqueues within a transaction that was begun for it. One call of it is all or nothing.
+pub(super) fn enqueue_within(
+    tx: &mut Batch<'_>,
+    rows: &[JobRow],
+    history: i16,
+    now: Option<Timestamp>,
+) -> Result<EnqueueAnswer, StoreError> {
+    let columns = EnqueueColumns::new(rows, history);
+    let row = one(tx.query(Call::Enqueue, &columns.params(&now))?)?;
+    unpack(rows, &columns.edges, &row)
 }
 
 /// So many jobs go in one statement: a call of any size stays within the time that a statement may take, and
@@ -140,6 +150,8 @@ struct EnqueueColumns<'a> {
     timeouts_us: Vec<Option<i64>>,
     tags: Vec<Option<String>>,
     rules: Vec<i16>,
+    schedules: Vec<Option<&'a str>>,
+    ticks: Vec<Option<Timestamp>>,
     edges: Edges,
     history: i16,
 }
@@ -149,6 +161,7 @@ impl<'a> EnqueueColumns<'a> {
         let mut sorted: Vec<&JobRow> = rows.iter().collect();
         // Stable: of two rows with one id the first is kept.
         sorted.sort_by_key(|row| row.id);
+        let ticks = sorted.iter().map(|row| row.tick.as_ref());
         Self {
             ids: sorted.iter().map(|row| row.id).collect(),
             wire_names: sorted.iter().map(|row| row.wire_name.as_str()).collect(),
@@ -176,6 +189,8 @@ impl<'a> EnqueueColumns<'a> {
             timeouts_us: sorted.iter().map(|row| row.timeout.map(bounded_us)).collect(),
             tags: sorted.iter().map(|row| tags_json(&row.tags)).collect(),
             rules: sorted.iter().map(|row| row.parent_rule.code()).collect(),
+            schedules: ticks.clone().map(|tick| tick.map(|tick| tick.schedule.as_str())).collect(),
+            ticks: ticks.map(|tick| tick.map(|tick| tick.at)).collect(),
             edges: Edges::of(rows),
             history,
         }
@@ -194,6 +209,8 @@ impl<'a> EnqueueColumns<'a> {
             &self.timeouts_us,
             &self.tags,
             &self.rules,
+            &self.schedules,
+            &self.ticks,
             &self.edges.children,
             &self.edges.parents,
             &self.edges.places,

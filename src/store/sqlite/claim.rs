@@ -331,7 +331,7 @@ fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Taken, StoreE
         retry: row::retry(row, 9, id)?,
         timeout: row::timeout(row, 10)?,
         tags: row::tags(row, 11, id)?,
-        tick: None,
+        tick: row::tick(row, 12)?,
         state_before,
         state: state_before,
         owner: None,
@@ -420,7 +420,7 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
 /// One queue in the order of claims, from a position on. `state = 0` is written out, so that the partial
 /// index matches.
 pub(super) const WALK: &str = "SELECT wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, \
-                    retry, timeout_us, tags \
+                    retry, timeout_us, tags, schedule, tick \
                FROM main.backwave_jobs \
               WHERE state = 0 AND queue = ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id";
 
@@ -444,7 +444,7 @@ mod tests {
         let conn = Connection::open_in_memory().expect("a connection");
         for state in JobState::ALL {
             let text = format!(
-                "SELECT 'job', 1, 0, zeroblob(16), 1, {}, 0, x'', 0, NULL, NULL, NULL",
+                "SELECT 'job', 1, 0, zeroblob(16), 1, {}, 0, x'', 0, NULL, NULL, NULL, NULL, NULL",
                 state.code()
             );
             let mut statement = conn.prepare(&text).expect("it is SQL");

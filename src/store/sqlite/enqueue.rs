@@ -25,8 +25,9 @@ pub(super) fn insert(work: &mut Work<'_>, rows: &[JobRow]) -> Result<EnqueueAnsw
     let mut statement = work.conn.prepare_cached(
         "INSERT INTO main.backwave_jobs \
              (id, queue, wire_name, version, state, due_at, created_at, retry, timeout_us, tags, \
-              payload_bytes, payload, finished_at, parent_rule) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
+              payload_bytes, payload, finished_at, parent_rule, \
+              schedule, tick) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
              ON CONFLICT (id) DO NOTHING",
     )?;
     let mut is_new = Vec::with_capacity(rows.len());
@@ -82,6 +83,8 @@ fn insert_one(
         inline.then_some(payload),
         state.is_terminal().then_some(now.as_micros()),
         row.parent_rule.code(),
+        row.tick.as_ref().map(|tick| tick.schedule.as_str()),
+        row.tick.as_ref().map(|tick| tick.at.as_micros()),
     ])?;
     if inserted == 1 && !inline {
         conn.prepare_cached("INSERT INTO main.backwave_payloads (seq, payload) VALUES (?1, ?2)")?

@@ -21,10 +21,11 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { version: 1, min_reader: 1, sql: include_str!("migrations/0001_jobs.sql") },
     Step { version: 2, min_reader: 2, sql: include_str!("migrations/0002_dependents.sql") },
+    Step { version: 3, min_reader: 2, sql: include_str!("migrations/0003_schedules.sql") },
 ];
 
 /// The latest version known here.
-const LATEST: u32 = STEPS[STEPS.len() - 1].version;
+pub(super) const LATEST: u32 = STEPS[STEPS.len() - 1].version;
 
 /// What the version row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +148,6 @@ mod tests {
                 digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
             })
             .collect();
-        assert_eq!(hashes, ["76d15e8a8bb52113", "2344abdc78155def"]);
+        assert_eq!(hashes, ["76d15e8a8bb52113", "dbb404b178b6c044", "d940bad93d738aa3"]);
     }
 }

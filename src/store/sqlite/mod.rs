@@ -8,8 +8,8 @@
 //!
 //! The file is in WAL mode. It must lie on a local disk: WAL shares memory between its processes, which
 //! network file systems cannot. Every table, index and view of ours is named `backwave_..`, so that the
-//! host can keep its own tables in the same file, and `backwave_jobs_v2` shows jobs readably to the
-//! `sqlite3` shell.
+//! host can keep its own tables in the same file, and `backwave_jobs_v3` shows jobs and
+//! `backwave_schedules_v1` schedules readably to the `sqlite3` shell.
 //!
 //! What the engine lacks, it lacks: one writer at a time, whatever the number of processes. A batch
 //! costs one commit; at `synchronous = FULL` a commit costs one fsync.

@@ -11,7 +11,8 @@ macro_rules! record_columns {
     () => {
         "j.wire_name, j.version, j.queue, coalesce(j.payload, p.payload), j.state, j.attempt, \
          j.failures, j.due_at, j.created_at, j.finished_at, j.retry, j.timeout_us, j.tags, \
-         j.owner, j.expiry, j.cancel_requested, j.output, j.failure_detail, j.parent_rule"
+         j.owner, j.expiry, j.cancel_requested, j.output, j.failure_detail, j.parent_rule, \
+         j.schedule, j.tick"
     };
 }
 
@@ -59,7 +60,7 @@ pub(super) fn find(
     let mut rows = statement.query(rusqlite::params_from_iter(query.values))?;
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        jobs.push(record(row, row::job_id(row, 19)?)?);
+        jobs.push(record(row, row::job_id(row, 21)?)?);
     }
     let is_full = jobs.len() as u64 == u64::from(page.bounded_limit());
     let next = jobs.last().map(|job| job.id).filter(|_| is_full);
@@ -86,6 +87,7 @@ fn record(row: &Row<'_>, id: JobId) -> Result<JobRecord, StoreError> {
     record.output = row.get::<_, Option<Vec<u8>>>(16)?.map(Body::new);
     record.failure_detail = row.get(17)?;
     record.parent_rule = row::parent_rule(row, 18, id)?;
+    record.tick = row::tick(row, 19)?;
     Ok(record)
 }
 

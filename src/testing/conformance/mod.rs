@@ -50,6 +50,12 @@ mod reads;
 mod reap;
 mod report;
 mod retention;
+mod schedules;
+mod schedules_desk;
+mod schedules_minted;
+mod schedules_operated;
+mod schedules_overlapping;
+mod schedules_raced;
 mod waking;
 
 pub use list::CLAUSES;

@@ -83,6 +83,8 @@ CREATE FUNCTION {schema}.enqueue_v2(
     p_ids uuid[], p_wire_names text[], p_versions integer[], p_queues text[], p_payloads bytea[],
     p_dues timestamptz[], p_delays_us bigint[], p_retries text[], p_timeouts_us bigint[], p_tags text[],
     p_rules smallint[],
+    -- The tick that a job is minted for.
+    p_schedules text[], p_ticks timestamptz[],
     -- Per edge; see tie_v2.
     p_children uuid[], p_parents uuid[], p_places smallint[], p_later boolean[],
     p_history smallint,
@@ -97,7 +99,8 @@ BEGIN
     store_time := v_now;
     WITH added AS (
         INSERT INTO {schema}.jobs
-            (id, wire_name, version, queue, payload, state, due_at, created_at, retry, timeout_us, tags, parent_rule)
+            (id, wire_name, version, queue, payload, state, due_at, created_at, retry, timeout_us, tags, parent_rule,
+                schedule, tick)
         SELECT u.id, u.wire_name, u.version, u.queue, u.payload,
             CASE WHEN u.id IN (SELECT unnest(p_children)) THEN 1 ELSE 0 END,
             least(coalesce(u.due, v_now + coalesce(u.delay_us, 0) * interval '1 microsecond'),
@@ -105,10 +108,10 @@ BEGIN
             v_now, u.retry, u.timeout_us,
             CASE WHEN u.tags IS NULL THEN '{}'::text[]
                 ELSE ARRAY(SELECT t.tag FROM json_array_elements_text(u.tags::json) AS t (tag)) END,
-            u.rule
+            u.rule, u.schedule, u.tick
         FROM unnest(p_ids, p_wire_names, p_versions, p_queues, p_payloads, p_dues, p_delays_us, p_retries,
-                p_timeouts_us, p_tags, p_rules)
-            AS u (id, wire_name, version, queue, payload, due, delay_us, retry, timeout_us, tags, rule)
+                p_timeouts_us, p_tags, p_rules, p_schedules, p_ticks)
+            AS u (id, wire_name, version, queue, payload, due, delay_us, retry, timeout_us, tags, rule, schedule, tick)
         ON CONFLICT (id) DO NOTHING
         RETURNING id
     )
@@ -235,6 +238,7 @@ BEGIN
         ARRAY[{schema}.checked_number_v1(p_job, 'timeout_ms', 1, 9007199254740) * 1000],
         ARRAY[to_json({schema}.checked_tags_v1(p_job -> 'tags'))::text],
         ARRAY[{schema}.checked_rule_v2(p_job)],
+        NULL, NULL,
         array_fill(v_id, ARRAY[cardinality(v_parents)]),
         v_parents,
         ARRAY(SELECT (p.place - 1)::smallint FROM generate_series(1, cardinality(v_parents)) AS p (place)),

@@ -7,6 +7,10 @@
 -- 0 on success of every parent, 1 on any end of theirs. Of no meaning without parents.
 ALTER TABLE backwave_jobs ADD COLUMN parent_rule INTEGER NOT NULL DEFAULT 0 CHECK (parent_rule >= 0);
 
+-- The tick of a schedule that a job was minted for.
+ALTER TABLE backwave_jobs ADD COLUMN schedule TEXT;
+ALTER TABLE backwave_jobs ADD COLUMN tick INTEGER CHECK ((schedule IS NULL) = (tick IS NULL));
+
 -- What holds a dependent back: a row for each parent that lives; deleted as it is resolved.
 CREATE TABLE backwave_gates (
     parent BLOB NOT NULL CHECK (length(parent) = 16),

@@ -8,6 +8,7 @@ mod files;
 mod leases;
 mod migrating;
 mod plans;
+mod schedules;
 mod settling;
 
 use super::SqliteStore;
