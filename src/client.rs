@@ -153,7 +153,6 @@ impl Client {
     /// assert_eq!(client.schedules().list()?[0].name, "nightly");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn schedules(&self) -> Schedules {
         Schedules::new(self.clone())
     }

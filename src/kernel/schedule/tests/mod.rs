@@ -50,5 +50,5 @@ fn first(timing: &Timing, from: &str, count: usize) -> Vec<String> {
 
 fn short(tick: Timestamp) -> String {
     let text = tick.to_string();
-    text.strip_suffix(":00Z").or(text.strip_suffix('Z')).unwrap_or(&text).to_owned()
+    text.strip_suffix(":00Z").or_else(|| text.strip_suffix('Z')).unwrap_or(&text).to_owned()
 }
