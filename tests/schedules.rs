@@ -53,7 +53,8 @@ fn noting(world: &World, ticks: &Ticks, options: GroupOptions) -> Group {
         }
         Ok(())
     });
-    world.spawn(registry, options)
+    // These tests put the clock forward by hours, also while a job runs.
+    world.spawn(registry, options.lease(HOUR * 12))
 }
 
 fn hourly(name: &str) -> Schedule {
@@ -112,7 +113,6 @@ fn a_declaration_is_looked_at_at_once(world: &World) {
     // Neither polls nor maintenance come in the time of this test.
     let options = GroupOptions::new(world.name("at once"))
         .poll_interval(PATIENCE * 2, PATIENCE * 2)
-        .lease(PATIENCE * 8)
         .maintenance_interval(PATIENCE * 2);
     let group = noting(world, &ticks, options);
     assert!(group.wait_until_idle(PATIENCE));
