@@ -10,7 +10,8 @@
 //! - `cron` wants both fields of days to match where both are restricted: it is asked for what we write with a `+`.
 //!   It counts weekdays from 1, so they are written as names; it knows no `L`, `W` and `#`.
 //! - `cronexpr` takes a field of days that begins with `*`, as `*/2`, for no restriction (an old bug of crontab's
-//!   that many keep): where both fields are restricted, one of them with a star and a step, it is not asked.
+//!   that many keep): where both fields are restricted, one of them with a star and a step, it is not asked. It finds neither the last day of a December nor its last weekday: it is asked
+//!   for those of the other months.
 
 use backwave::schedule::Schedule;
 use backwave::{NewJob, Timestamp};
@@ -186,15 +187,15 @@ fn in_utc_the_next_ticks_are_those_that_others_find() {
 #[test]
 fn last_nearest_and_nth_days_are_those_that_another_finds() {
     for days in [
-        "L * *",
+        "L 1-11 *",
         "15W * *",
         "1W * *",
         "31W * *",
         "* * 5#3",
         "* * 1#5",
-        "* * 5L",
-        "* * 0L",
-        "L,10 * *",
+        "* 1-11 5L",
+        "* 1-11 0L",
+        "L,10 1-11 *",
         "1W,15W * *",
         "* 2 1#5",
         "13 * 5",
@@ -235,7 +236,7 @@ fn around_every_clock_change_of_thirty_years_the_rule_of_the_manual_holds() {
     for name in ZONES {
         let zone = TimeZone::get(name).expect("it is known");
         for change in changes(&zone) {
-            for _ in 0..4 {
+            for _ in 0..3 {
                 // Most say nothing about the few hours at issue: those that do are looked for.
                 let expression = &expressions[next % expressions.len()];
                 next += 7;
@@ -244,11 +245,11 @@ fn around_every_clock_change_of_thirty_years_the_rule_of_the_manual_holds() {
             }
         }
     }
-    assert!(windows > 1_500, "{windows} windows");
-    assert!(seen > 10_000, "{seen} ticks in {windows} windows");
+    assert!(windows > 1_200, "{windows} windows");
+    assert!(seen > 5_000, "{seen} ticks in {windows} windows");
 }
 
-/// Compares what ticks from four hours before a change until four hours after it, by both of the others; how many
+/// Compares what ticks from three hours before a change until three hours after it, by both of the others; how many
 /// did.
 fn check(expression: &Expression, zone: &str, change: &Change) -> usize {
     let cron = expression.of_cron();
@@ -272,7 +273,7 @@ fn compare(
     change: &Change,
     matches: impl Fn(i64) -> bool,
 ) -> usize {
-    const SPAN: i64 = 4 * 3600;
+    const SPAN: i64 = 3 * 3600;
     let (from, until) = (change.at - SPAN, change.at + SPAN);
     let back = (change.before - change.after).max(0);
     let mut expected = BTreeSet::new();
