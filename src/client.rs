@@ -11,6 +11,7 @@ mod ticket;
 
 use crate::monitor::Monitor;
 use crate::operator::Operator;
+use crate::schedule::Schedules;
 use crate::store::JobRecord;
 use crate::store::{Session, Store, StoreError};
 use crate::{EnqueueError, Enqueued, Error, JobId, NewJob, error};
@@ -139,6 +140,30 @@ impl Client {
     #[must_use]
     pub fn operator(&self, actor: impl Into<String>) -> Operator {
         Operator::new(self.clone(), actor.into())
+    }
+
+    /// Recurring schedules: declared, changed and read.
+    ///
+    /// ```
+    /// use backwave::schedule::Schedule;
+    /// use backwave::{Client, MemoryStore, NewJob};
+    ///
+    /// let client = Client::new(MemoryStore::new());
+    /// let nightly = Schedule::cron("nightly", "30 2 * * *", NewJob::raw("report", "{}"));
+    /// client.schedules().declare("shop", [nightly.zone("Europe/Zurich")])?;
+    /// assert_eq!(client.schedules().list()?[0].name, "nightly");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schedules(&self) -> Schedules {
+        Schedules::new(self.clone())
+    }
+
+    pub(crate) fn bounds(&self) -> &crate::store::Bounds {
+        self.0.store.bounds()
+    }
+
+    pub(crate) fn schedules_changed(&self) {
+        enqueue::schedules_changed(self.hub());
     }
 
     pub(crate) fn queue_bytes_max(&self) -> usize {

@@ -1,7 +1,7 @@
 //! What a handler is told of its attempt, and how it answers besides its result.
 
 use crate::encode::{Encoded, to_json};
-use crate::store::Body;
+use crate::store::{Body, Tick};
 use crate::{
     CancelReason, CancelToken, Cancelled, Client, DecodeError, Error, Job, JobError, JobId,
     MemoryStore, ParentOutcome, Timestamp,
@@ -44,6 +44,7 @@ pub(crate) struct ContextParts {
     pub(crate) queue: String,
     pub(crate) tags: Vec<String>,
     pub(crate) due_at: Timestamp,
+    pub(crate) tick: Option<Tick>,
     pub(crate) group: Arc<str>,
     /// Fires when the attempt is to end.
     pub(crate) token: CancelToken,
@@ -112,6 +113,28 @@ impl JobContext {
     #[must_use]
     pub fn due_at(&self) -> Timestamp {
         self.parts.due_at
+    }
+
+    /// The tick that the job stands for, where a recurring schedule has minted it: the instant that its schedule
+    /// names, whenever it runs. With catch-up it is the newest of those that were missed.
+    ///
+    /// ```
+    /// use backwave::{ContextBuilder, Timestamp};
+    ///
+    /// let midnight: Timestamp = "2026-03-01T00:00:00Z".parse().unwrap();
+    /// let ctx = ContextBuilder::new().tick("nightly", midnight).build();
+    /// assert_eq!((ctx.schedule(), ctx.tick()), (Some("nightly"), Some(midnight)));
+    /// assert_eq!(ContextBuilder::new().build().tick(), None);
+    /// ```
+    #[must_use]
+    pub fn tick(&self) -> Option<Timestamp> {
+        self.parts.tick.as_ref().map(|tick| tick.at)
+    }
+
+    /// The name of the recurring schedule that has minted the job for a [tick](Self::tick).
+    #[must_use]
+    pub fn schedule(&self) -> Option<&str> {
+        self.parts.tick.as_ref().map(|tick| tick.schedule.as_str())
     }
 
     /// A client on the store the job came from. What it enqueues is there whatever becomes of this
@@ -297,6 +320,7 @@ pub struct ContextBuilder {
     queue: String,
     tags: Vec<String>,
     due_at: Timestamp,
+    tick: Option<Tick>,
     last_try: bool,
     cancelled: Option<CancelReason>,
     stopping: bool,
@@ -314,6 +338,7 @@ impl ContextBuilder {
             queue: "default".to_owned(),
             tags: Vec::new(),
             due_at: Timestamp::EPOCH,
+            tick: None,
             last_try: false,
             cancelled: None,
             stopping: false,
@@ -363,6 +388,12 @@ impl ContextBuilder {
         self
     }
 
+    /// The tick of a recurring schedule that the job was minted for. Default: none.
+    pub fn tick(mut self, schedule: impl Into<String>, at: impl Into<Timestamp>) -> Self {
+        self.tick = Some(Tick::new(schedule.into(), at.into()));
+        self
+    }
+
     /// A failure of this attempt would Dead-Letter the job.
     pub fn last_try(mut self) -> Self {
         self.last_try = true;
@@ -405,6 +436,7 @@ impl ContextBuilder {
             queue: self.queue,
             tags: self.tags,
             due_at: self.due_at,
+            tick: self.tick,
             group: "test".into(),
             token,
             stopping,

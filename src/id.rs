@@ -1,8 +1,9 @@
 //! Identities: of jobs, and of the workers that hold them.
 //!
 //! Both are UUIDs of version 7 (RFC 9562): 16 bytes that begin with the time of their making, so that
-//! new rows land at the end of an index.
+//! new rows land at the end of an index. The id of a job that a schedule mints is made of schedule and tick.
 
+use crate::Timestamp;
 use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
@@ -106,3 +107,20 @@ macro_rules! identity {
 
 identity!(JobId);
 identity!(WorkerId);
+
+impl JobId {
+    /// The id of the job of that tick, the same on every node: a UUID of version 8 that begins with the tick's
+    /// time, as the others begin with that of their making, and goes on with a hash of schedule and tick.
+    pub(crate) fn of_tick(schedule: &str, at: Timestamp) -> Self {
+        let mut named = at.as_micros().to_be_bytes().to_vec();
+        named.extend_from_slice(schedule.as_bytes());
+        let mut bytes = Uuid::new_v5(&TICKS, &named).into_bytes();
+        let millis = u64::try_from(at.as_micros() / 1000).unwrap_or(0);
+        bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+        bytes[6] = 0x80 | (bytes[6] & 0x0f);
+        Self(bytes)
+    }
+}
+
+/// The namespace of the ids of ticks.
+const TICKS: Uuid = Uuid::from_u128(0x8a6e_5b0c_6f0d_4d0e_9c53_1f6e_2b77_51a4);

@@ -28,6 +28,7 @@ mod new_job;
 pub mod operator;
 mod parent;
 mod registry;
+pub mod schedule;
 mod shell;
 pub mod store;
 pub mod telemetry;

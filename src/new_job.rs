@@ -281,6 +281,21 @@ impl NewJob {
     }
 
     /// Whether nobody else can have enqueued a job under its id.
+    /// What of it makes no sense for a job that is minted again and again.
+    pub(crate) fn unrepeatable(&self) -> Option<&'static str> {
+        if !self.is_own_id {
+            Some("id")
+        } else if self.due != Due::Now {
+            Some("due")
+        } else if !self.parents.is_empty() {
+            Some("parents")
+        } else if self.unique_key.is_some() {
+            Some("unique key")
+        } else {
+            None
+        }
+    }
+
     pub(crate) const fn is_own_id(&self) -> bool {
         self.is_own_id
     }

@@ -19,6 +19,10 @@
 //! | 1302 | info | schema migrated |
 //! | 1303 | warn | the store's clock jumped |
 //! | 1601 | warn | invariant tripped outside of a group, degraded |
+//! | 1701 | debug | a tick of a schedule has minted its job |
+//! | 1702 | info | ticks of a schedule were skipped |
+//! | 1703 | warn | a schedule cannot be followed: once, when it begins |
+//! | 1704 | info | schedules were removed by a declaration |
 //! | 2001 | error, `severity = "critical"` | Worker Group fail-stopped |
 //! | 2003 | warn | invariant tripped in a group, degraded |
 //! | 2005 | warn | shutdown budget exhausted |
@@ -29,6 +33,7 @@
 
 use crate::contain::contained;
 use crate::invariant::{InvariantAction, InvariantTrigger};
+use crate::store::SkipReason;
 use crate::{JobId, JobState, Timestamp};
 use std::fmt::Display;
 use std::time::Duration;
@@ -178,6 +183,40 @@ pub(crate) fn clock_jumped(group: &str, by: Duration, forward: bool) {
     line!(
         warn, event_id = 1303, worker_group = group, milliseconds = ms, direction = direction;
         "the store's clock jumped {direction} by {ms} ms against the monotonic clock"
+    );
+}
+
+pub(crate) fn tick_minted(group: &str, schedule: &str, job: JobId) {
+    line!(
+        debug, event_id = 1701, worker_group = group, schedule = schedule, job_id:% = job;
+        "a tick of schedule '{schedule}' has minted job {job}"
+    );
+}
+
+pub(crate) fn ticks_skipped(group: &str, schedule: &str, count: u64, why: SkipReason) {
+    let reason = match why {
+        SkipReason::Missed => "nobody looked in time",
+        SkipReason::Overlap => "the job of an earlier tick has not ended",
+    };
+    line!(
+        info, event_id = 1702, worker_group = group, schedule = schedule, count = count, reason = reason;
+        "{count} tick(s) of schedule '{schedule}' skipped: {reason}"
+    );
+}
+
+pub(crate) fn schedule_failed(group: &str, schedule: &str, error: &str) {
+    line!(
+        warn, event_id = 1703, worker_group = group, schedule = schedule;
+        "schedule '{schedule}' cannot be followed: {error}"
+    );
+}
+
+pub(crate) fn schedules_removed(owner: &str, schedules: &[String]) {
+    let count = schedules.len();
+    let names = schedules.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", ");
+    line!(
+        info, event_id = 1704, owner = owner, count = count, schedules = names.as_str();
+        "{count} schedule(s) of '{owner}' are not declared any more and were removed: {names}"
     );
 }
 

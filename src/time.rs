@@ -148,6 +148,13 @@ impl serde::Serialize for Timestamp {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(input)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,5 +180,7 @@ mod tests {
             assert_eq!(time.to_string().parse::<Timestamp>(), Ok(time));
         }
         assert_eq!(Timestamp::MAX.to_string(), "9999-12-30T00:00:00Z");
+        let json = serde_json::to_string(&Timestamp::MAX).unwrap();
+        assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), Timestamp::MAX);
     }
 }

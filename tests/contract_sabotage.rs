@@ -4,6 +4,8 @@
 #[allow(unreachable_pub, reason = "a test binary exports nothing")]
 #[path = "sabotage/keys.rs"]
 mod keys;
+#[path = "sabotage/schedules.rs"]
+mod schedules;
 
 use backwave::store::{
     AuditAction, AuditRecord, Bounds, HistoryPolicy, Hub, JobFilter, LeaseRef, Mode, Outcome,
@@ -21,14 +23,8 @@ type Sabotage = (&'static str, fn(&Intercept), &'static str);
 
 #[test]
 fn every_broken_rule_is_found_by_its_clause() {
-    for (rule, lie, clause) in DEPENDENTS
-        .iter()
-        .chain(QUEUES)
-        .chain(keys::KEYS)
-        .chain(OPERATORS)
-        .chain(UPKEEP)
-        .chain(READS)
-    {
+    let rules = [DEPENDENTS, QUEUES, keys::KEYS, OPERATORS, UPKEEP, READS, schedules::SCHEDULES];
+    for (rule, lie, clause) in rules.into_iter().flatten() {
         conformance::run(clause, &fixture(|_| {}));
         let broken = fixture(*lie);
         let outcome = catch_unwind(AssertUnwindSafe(|| conformance::run(clause, &broken)));

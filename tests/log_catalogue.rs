@@ -6,7 +6,8 @@
 mod support;
 
 use backwave::invariant::{InvariantTrigger, degrade, halt};
-use backwave::store::{Reported, RowReport, StaleReason, StoreError};
+use backwave::schedule::Schedule;
+use backwave::store::{Reported, RowReport, ScheduleRow, StaleReason, StoreClock, StoreError};
 use backwave::testing::{Intercept, StoreCall};
 use backwave::{
     DispatchPolicy, Group, HealthStatus, JobContext, JobResult, JobState, NewJob, PostgresStore,
@@ -16,7 +17,7 @@ use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use support::clock::OffsetClock;
 use support::gate::Gate;
 use support::log::{self as lines, Line};
@@ -43,6 +44,10 @@ const CATALOGUE: &[(u32, Level, &[&str])] = &[
     (1302, Level::Info, &["adapter", "from", "to"]),
     (1303, Level::Warn, &["direction", "milliseconds", "worker_group"]),
     (1601, Level::Warn, &["invariant_trigger"]),
+    (1701, Level::Debug, &["job_id", "schedule", "worker_group"]),
+    (1702, Level::Info, &["count", "reason", "schedule", "worker_group"]),
+    (1703, Level::Warn, &["schedule", "worker_group"]),
+    (1704, Level::Info, &["count", "owner", "schedules"]),
     (2001, Level::Error, &["invariant_trigger", "severity", "worker_group"]),
     (2003, Level::Warn, &["invariant_trigger", "worker_group"]),
     (2005, Level::Warn, &["count", "job_ids", "worker_group"]),
@@ -105,6 +110,7 @@ fn tell(world: &World, place: &str) {
     refused_outcome(world, &format!("refused, {place}"));
     deaf_handler(world, &format!("deaf, {place}"));
     halt_and_heir(world, &format!("halts, {place}"));
+    schedules(world, &format!("schedules, {place}"));
 }
 
 fn ordinary_life(world: &World, name: &str) {
@@ -134,6 +140,35 @@ fn ordinary_life(world: &World, name: &str) {
     store.clear();
     eventually("it has recovered", || status() == HealthStatus::Healthy);
     assert_eq!(group.shutdown().halts, []);
+}
+
+/// A schedule that ticks, one whose ticks are missed, one that does not read, and the end of them all.
+fn schedules(world: &World, name: &str) {
+    let hour = Duration::from_secs(3600);
+    let declare = |schedules: Vec<Schedule>| {
+        world.client.schedules().declare(name, schedules).expect("they are right")
+    };
+    let start = SystemTime::now() - hour * 24;
+    declare(vec![Schedule::every(name, hour, task(SECRET)).starts_at(start)]);
+    let text = |text: &str| text.to_owned();
+    let broken = ScheduleRow::new(text("broken"), text("sql"), text(SECRET), text(SECRET));
+    let mut session = world.store.open_session().expect("it opens");
+    session.declare("sql", &[broken], true).expect("a store reads none of it");
+
+    let group = world.spawn(Registry::new().handle(|_, _: Task| Ok(())), quick(name));
+    eventually("the broken one is told of", || !lines::lines(name, 1703).is_empty());
+    let next = || {
+        let all = world.client.schedules().list().expect("they can be read");
+        all.into_iter().find(|schedule| schedule.name == name).and_then(|found| found.next_tick)
+    };
+    world.clock.skip(next().expect("it ticks").since(world.clock.now()));
+    eventually("the tick is told of", || !lines::lines(name, 1701).is_empty());
+    world.clock.skip(hour * 3 - hour / 2);
+    eventually("the missed ones are told of", || !lines::lines(name, 1702).is_empty());
+    assert!(group.wait_until_idle(PATIENCE));
+    assert_eq!(group.shutdown().halts, []);
+    declare(Vec::new());
+    session.declare("sql", &[], true).expect("it is forgotten");
 }
 
 /// A report that the store refuses without a reason, the lease being believed live.

@@ -157,6 +157,13 @@ fn is_violation(error: &StoreError) -> bool {
     error.violation().is_some()
 }
 
+/// Tells subscribers, whose panics must not become those of a caller whose schedules are stored.
+pub(crate) fn schedules_changed(hub: &Hub) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hub.schedules_changed())) {
+        crate::contain::dispose(payload);
+    }
+}
+
 /// Wakes subscribers, whose panics must not become those of a caller whose jobs are stored.
 pub(crate) fn wake(hub: &Hub, queue: &str, due_in: Duration) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hub.wake(queue, due_in))) {

@@ -217,7 +217,7 @@ impl Plan {
             group: Arc::clone(&self.name),
             store: Arc::clone(&self.store),
             client: client.clone(),
-            driver: self.driver_config(),
+            driver: self.driver_config(index),
             entries: Arc::clone(&self.entries),
             accepts: Arc::clone(&self.accepts),
             line: line.clone(),
@@ -233,7 +233,7 @@ impl Plan {
         Ok(Prepared { parts, line, subscription, workers })
     }
 
-    fn driver_config(&self) -> DriverConfig {
+    fn driver_config(&self, index: usize) -> DriverConfig {
         DriverConfig {
             worker: WorkerId::new(),
             workers: self.options.workers,
@@ -246,6 +246,8 @@ impl Plan {
             doubt: self.store.call_timeout().unwrap_or(DOUBT_MIN).max(DOUBT_MIN),
             patience: self.options.patience,
             retention: self.options.retention,
+            // One of a group's pumps is enough, and whoever comes first of all groups is as good as another.
+            keeps_schedules: index == 0,
         }
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod driver;
 pub(crate) mod graph;
 pub(crate) mod latch;
 pub(crate) mod retry;
+pub(crate) mod schedule;
 pub(crate) mod state;
 pub(crate) mod text;
 pub(crate) mod verdict;

@@ -6,8 +6,8 @@ use super::faults::Fault;
 use crate::Timestamp;
 use crate::health::{DegradedCause, Pen};
 use crate::store::{
-    Claimed, Exchanged, FaultClass, HandedBack, Held, Lapsed, LatchesWorkedOff, Purged, Renewal,
-    Reported, Session, Store, StoreError, classify,
+    Claimed, DueSchedules, Exchanged, FaultClass, HandedBack, Held, Lapsed, LatchesWorkedOff,
+    Minted, Purged, Renewal, Reported, Session, Store, StoreError, classify,
 };
 use crate::telemetry;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ macro_rules! answers {
 }
 
 answers!(Claimed, Reported, Renewal, Lapsed, Held, HandedBack, Purged, LatchesWorkedOff);
+answers!(DueSchedules, Minted);
 
 impl Answer for Timestamp {
     fn store_time(&self) -> Timestamp {

@@ -6,6 +6,7 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The earliest time at which somebody says that a queue of this pump has work.
@@ -13,6 +14,7 @@ pub(crate) struct Hints {
     queues: BTreeSet<String>,
     inbox: Sender<Message>,
     earliest: Mutex<Option<Instant>>,
+    schedules: AtomicBool,
 }
 
 impl Hints {
@@ -21,7 +23,17 @@ impl Hints {
         inbox: Sender<Message>,
     ) -> Arc<Self> {
         let queues = queues.map(str::to_owned).collect();
-        Arc::new(Self { queues, inbox, earliest: Mutex::new(None) })
+        Arc::new(Self {
+            queues,
+            inbox,
+            earliest: Mutex::new(None),
+            schedules: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether schedules have changed since this was asked last.
+    pub(crate) fn take_schedules(&self) -> bool {
+        self.schedules.swap(false, Ordering::SeqCst)
     }
 
     /// Takes what was heard.
@@ -45,6 +57,12 @@ impl Wake for Hints {
         };
         if first {
             // A pump that is gone needs no hint.
+            let _ = self.inbox.send(Message::Hint);
+        }
+    }
+
+    fn schedules_changed(&self) {
+        if !self.schedules.swap(true, Ordering::SeqCst) {
             let _ = self.inbox.send(Message::Hint);
         }
     }

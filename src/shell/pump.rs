@@ -1,5 +1,6 @@
 //! The pump: receive, step the driver, carry out its commands, feed the answers back.
 
+mod schedules;
 mod upkeep;
 
 use super::board::{Board, PumpEnd};
@@ -218,6 +219,9 @@ impl Pump {
     }
 
     fn hear_hint(&mut self) -> Result<(), Fault> {
+        if self.parts.hints.take_schedules() {
+            self.step(Event::SchedulesChanged)?;
+        }
         let Some(at) = self.parts.hints.take() else { return Ok(()) };
         let due = self.store.time.now() + at.saturating_duration_since(Instant::now());
         self.step(Event::Woken { due })
@@ -280,6 +284,8 @@ impl Pump {
             Command::FindLapsed { max } => self.find_lapsed(max),
             Command::FindHeld => self.find_held(),
             Command::HandBack { leases } => self.hand_back(&leases),
+            Command::LookAtSchedules { max } => self.look_at_schedules(max),
+            Command::Mint { rows } => self.mint(&rows),
             Command::Purge(purge) => self.purge(&purge),
             Command::WorkOffLatches { max } => self.work_off_latches(max),
             Command::Announce => self.announce(),
@@ -451,6 +457,7 @@ impl Pump {
             queue: job.queue,
             tags: job.tags,
             due_at: job.due_at,
+            tick: job.tick,
             group: Arc::clone(&self.parts.group),
             token,
             stopping: self.parts.stopping.clone(),
@@ -504,6 +511,15 @@ impl Pump {
                 telemetry::token_ignored(group, job, attempt, age);
             }
             Note::BudgetExhausted { jobs } => telemetry::budget_exhausted(group, &jobs),
+            Note::TickMinted { schedule, job } => {
+                telemetry::tick_minted(group, &schedule, job);
+            }
+            Note::TicksSkipped { schedule, count, reason } => {
+                telemetry::ticks_skipped(group, &schedule, count, reason);
+            }
+            Note::ScheduleFailed { schedule, error } => {
+                telemetry::schedule_failed(group, &schedule, &error);
+            }
             Note::Degraded { trigger, detail } => invariant::degrade(trigger, Some(group), &detail),
         }
     }

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 pub trait Wake: Send + Sync {
     /// `queue` has a job that is due in `due_in`.
     fn wake(&self, queue: &str, due_in: Duration);
+
+    /// Schedules were declared, or one was changed. Default: nobody cares.
+    fn schedules_changed(&self) {}
 }
 
 /// A meeting place; clones are the same place.
@@ -62,6 +65,14 @@ impl Hub {
         let subscribers = Arc::clone(&self.0.subscribers.lock());
         for (_, subscriber) in subscribers.iter() {
             subscriber.wake(queue, due_in);
+        }
+    }
+
+    /// Tells every subscriber that schedules were declared, or that one was changed.
+    pub fn schedules_changed(&self) {
+        let subscribers = Arc::clone(&self.0.subscribers.lock());
+        for (_, subscriber) in subscribers.iter() {
+            subscriber.schedules_changed();
         }
     }
 

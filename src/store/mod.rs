@@ -42,6 +42,7 @@
 mod bounds;
 mod check;
 mod clock;
+mod cursor;
 mod error;
 mod fence;
 mod forward;

@@ -12,8 +12,11 @@ use super::{
 /// an id that follows from schedule and tick, so that even a doubled write mints one job.
 pub trait Scheduling {
     /// Adds or changes schedules, all or none. With `is_whole`, what else the owner has is taken away, so that the
-    /// rows are its whole set. A row that stands just so is not written. Where the timing changes, the cursor
-    /// begins anew at the store's time; where only the definition does, cursor and next look stay.
+    /// rows are its whole set. A row that stands just so is not written; whether a schedule is paused, and what it
+    /// has minted and skipped, stays through every change. Where the timing changes, the cursor begins anew at the
+    /// store's time, at which the schedule is looked at; where only the definition does, cursor and next look
+    /// stay, but a schedule on which an error stands is looked at at once. Either change takes the error away.
+    /// The rows belong to `owner`, whatever they say themselves.
     ///
     /// # Errors
     /// Faults only; a name that belongs to another owner is an answer.
@@ -24,7 +27,10 @@ pub trait Scheduling {
         is_whole: bool,
     ) -> Result<Declared, StoreError>;
 
-    /// Does so in the name of `actor`, audited where it has an effect.
+    /// Does so in the name of `actor`, audited where it has an effect: the record names the schedule as its
+    /// subject, and for a triggered job that job and its queue. A triggered job is none of a tick's: it neither
+    /// moves the schedule nor counts as its last job, and a paused schedule can be triggered, too. A job whose id
+    /// exists is left as it is, without effect.
     ///
     /// # Errors
     /// Faults only.
@@ -43,7 +49,14 @@ pub trait Scheduling {
     /// Faults only.
     fn due_schedules(&mut self, max: u32) -> Result<DueSchedules, StoreError>;
 
-    /// Writes decisions, each behind its revision; their jobs are enqueued in the same transaction.
+    /// Writes decisions, each behind its revision; their jobs are enqueued in the same transaction, within the
+    /// bounds of every enqueue. A paused schedule answers as one that has changed. Whoever calls this wakes the
+    /// queues of the jobs that were minted.
+    ///
+    /// Per row, in this order: the schedule is looked for (`Gone`) and compared (`Conflict`); its job is checked
+    /// (`Rejected`, nothing written); an id that exists already settles the tick as minted before; with
+    /// `no_overlap` the schedule's last job is looked at under the lock (`Overlapped`); else the job is enqueued.
+    /// Every row that is written raises the revision by one; a second row for one schedule is a `Conflict`.
     ///
     /// # Errors
     /// Faults only.

@@ -99,6 +99,24 @@ fn an_operator_finds_out_why_a_job_does_not_run_and_acts_in_a_name() {
 }
 
 #[test]
+fn schedules_in_three_zones_keep_to_the_rule_through_two_years_of_clock_changes() {
+    let ended = Example::named("nightly").run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let said = ended.stdout();
+    for line in [
+        "Europe/Berlin: 2026-03-29T01:59:59, and then 2026-03-29T03:00:00",
+        "    at half past two 2026-03-29 03:00 CEST",
+        "    at half past two 2026-10-25 02:30 CEST",
+        "    at midnight      2026-09-06 01:00 -03",
+        "    every hour       2026-11-01 01:00 EDT",
+        "    every hour       2026-11-01 01:00 EST",
+    ] {
+        assert_eq!(said.lines().filter(|said| *said == line).count(), 1, "{line}: {ended}");
+    }
+    assert!(said.contains(" runs, each where it should be\n"), "{ended}");
+}
+
+#[test]
 fn hash_tree_agrees_with_find_and_sha256sum_whatever_the_names_and_sizes() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let files = folder.path().join("files");

@@ -2,7 +2,9 @@
 
 use super::ExecutionId;
 use crate::invariant::InvariantTrigger;
-use crate::store::{ClaimedJob, LeaseRef, OutcomeRow, Purge, QueueQuota, StaleReason};
+use crate::store::{
+    ClaimedJob, LeaseRef, MintRow, OutcomeRow, Purge, QueueQuota, SkipReason, StaleReason,
+};
 use crate::{CancelReason, JobId, JobState, Timestamp};
 use std::time::Duration;
 
@@ -30,6 +32,10 @@ pub(crate) enum Command {
     FindHeld,
     /// Answered by `HandedBack` or `HandBackFailed`.
     HandBack { leases: Vec<LeaseRef> },
+    /// Answered by `SchedulesLookedAt` or `SchedulesFailed`.
+    LookAtSchedules { max: u32 },
+    /// Answered by `Minted` or `SchedulesFailed`.
+    Mint { rows: Vec<MintRow> },
     /// Answered by `Purged` or `UpkeepFailed`.
     Purge(Purge),
     /// Answered by `LatchesWorkedOff` or `UpkeepFailed`.
@@ -96,6 +102,19 @@ pub(crate) enum Note {
     },
     BudgetExhausted {
         jobs: Vec<JobId>,
+    },
+    TickMinted {
+        schedule: String,
+        job: JobId,
+    },
+    TicksSkipped {
+        schedule: String,
+        count: u64,
+        reason: SkipReason,
+    },
+    ScheduleFailed {
+        schedule: String,
+        error: String,
     },
     /// An invariant that degrades.
     Degraded {

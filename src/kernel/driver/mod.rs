@@ -21,6 +21,7 @@ mod command;
 mod leases;
 mod pace;
 mod prefetch;
+mod schedules;
 mod settle;
 mod stop;
 #[cfg(test)]
@@ -29,19 +30,21 @@ mod upkeep;
 
 pub(crate) use command::{ClaimAsk, Command, Note};
 pub use prefetch::Prefetch;
+pub(crate) use schedules::Look;
 
 use super::dispatch::{DispatchPolicy, Dispatcher};
 use super::retry::RetryPolicy;
 use crate::invariant::InvariantViolation;
 use crate::kernel::verdict::Verdict;
 use crate::store::{
-    Body, Claimed, LapsedJob, LatchesWorkedOff, LeaseRef, OutcomeRow, Purged, Renewed, Retention,
-    RowReport,
+    Body, Claimed, LapsedJob, LatchesWorkedOff, LeaseRef, Minted, OutcomeRow, Purged, Renewed,
+    Retention, RowReport,
 };
 use crate::{CancelReason, JobId, Timestamp, WorkerId};
 use leases::{HandBacks, Lapses};
 use pace::Pace;
 use prefetch::Appetite;
+use schedules::Schedules;
 use settle::Outcomes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -66,6 +69,8 @@ pub(crate) struct DriverConfig {
     pub(crate) patience: Duration,
     /// How long what has ended is kept.
     pub(crate) retention: Retention,
+    /// Whether it looks at recurring schedules.
+    pub(crate) keeps_schedules: bool,
 }
 
 /// Tells one execution apart from every other of this pump.
@@ -129,6 +134,16 @@ pub(crate) enum Event {
     Purged(Purged),
     LatchesWorkedOff(LatchesWorkedOff),
     Announced,
+    /// Somebody in this process has declared schedules or changed one.
+    SchedulesChanged,
+    SchedulesLookedAt {
+        looks: Vec<Look>,
+        next_at: Option<Timestamp>,
+        store_time: Timestamp,
+    },
+    Minted(Minted),
+    /// A look at schedules, or a mint.
+    SchedulesFailed,
     /// A purge, a working off of latches or an announcement.
     UpkeepFailed,
     /// A clean stop was asked for; without hand-back leases are left to lapse.
@@ -182,6 +197,7 @@ pub(crate) struct Driver {
     lapses: Lapses,
     hand_backs: HandBacks,
     renewal: Renewal,
+    schedules: Schedules,
     upkeep: Upkeep,
     replaced_count: u32,
     stopping: Option<Stopping>,
@@ -214,6 +230,7 @@ impl Driver {
             lapses: Lapses::default(),
             hand_backs: HandBacks::default(),
             renewal: Renewal::Idle,
+            schedules: Schedules::new(config.keeps_schedules),
             upkeep: Upkeep::new(config.retention),
             replaced_count: 0,
             stopping: None,
@@ -255,6 +272,12 @@ impl Driver {
             Event::Purged(purged) => self.on_purged(&purged, now),
             Event::LatchesWorkedOff(worked_off) => self.on_latches_worked_off(worked_off, now),
             Event::Announced => self.on_announced(now),
+            Event::SchedulesChanged => self.schedules.want(),
+            Event::SchedulesLookedAt { looks, next_at, store_time } => {
+                self.on_schedules_looked_at(looks, next_at, store_time, now);
+            }
+            Event::Minted(minted) => return self.on_minted(minted, now),
+            Event::SchedulesFailed => self.on_schedules_failed(),
             Event::UpkeepFailed => self.on_upkeep_failed(),
             Event::StopRequested { hand_back } => self.on_stop_requested(hand_back),
             Event::GraceEnded => self.on_grace_ended(now),
@@ -294,7 +317,8 @@ impl Driver {
             return Some(Command::FindLapsed { max: LAPSED_PAGE });
         }
         if self.stopping.is_none()
-            && let Some(command) = self.upkeep.next_request(now)
+            && let Some(command) =
+                self.schedules.next_request(now).or_else(|| self.upkeep.next_request(now))
         {
             return Some(command);
         }
@@ -310,8 +334,9 @@ impl Driver {
         let flush = self.flush_at();
         // A claim that waits for outcomes goes with them.
         let claim = self.pace.claim_at().filter(|_| self.may_claim() && self.outcomes.is_empty());
-        let upkeep = self.upkeep.wake_at().filter(|_| self.stopping.is_none());
-        [time_out, flush, claim, upkeep].into_iter().flatten().min()
+        let aside = [self.schedules.wake_at(), self.upkeep.wake_at()];
+        let aside = aside.into_iter().flatten().min().filter(|_| self.stopping.is_none());
+        [time_out, flush, claim, aside].into_iter().flatten().min()
     }
 
     /// Jobs handed to workers that still count against the pool.

@@ -103,6 +103,7 @@ impl Driver {
             || matches!(self.renewal, Renewal::UnderWay(_))
             || self.lapses.is_under_way()
             || self.hand_backs.is_under_way()
+            || self.schedules.is_under_way()
             || self.upkeep.is_under_way()
     }
 

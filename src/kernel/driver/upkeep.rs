@@ -104,6 +104,7 @@ impl Upkeep {
 
 impl Driver {
     pub(super) fn on_upkeep_due(&mut self, now: Timestamp) {
+        self.schedules.want();
         let upkeep = &mut self.upkeep;
         upkeep.purge.wanted = true;
         upkeep.latches.wanted = true;

@@ -32,6 +32,7 @@ mod pumps;
 mod purge;
 mod queues;
 mod reads;
+mod schedules;
 mod scheduling;
 mod session;
 mod settle;

@@ -8,6 +8,7 @@ use super::index::{Index, Keys, Named, Place, PlaceName};
 use super::latch::Latches;
 use super::pumps::Pumps;
 use super::queues::Settings;
+use super::schedules::Schedules;
 use crate::invariant::InvariantTrigger;
 use crate::kernel::latch::ParentRule;
 use crate::store::{
@@ -73,6 +74,7 @@ pub(super) struct State {
     pub(super) audit: Audit,
     pub(super) settings: Settings,
     pub(super) pumps: Pumps,
+    pub(super) schedules: Schedules,
 }
 
 /// A job's place in the list of jobs.

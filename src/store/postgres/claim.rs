@@ -2,7 +2,7 @@
 
 use super::fault::fault;
 use super::floor::Look;
-use super::reads::{duration, policy, state, unsigned};
+use super::reads::{duration, policy, state, tick, unsigned};
 use super::session::{Call, Malformed, Params, PostgresSession};
 use crate::store::{Accepts, Body, Claim, Claimed, ClaimedJob, StoreError};
 use crate::time::micros;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const CLAIM: &str = "SELECT id, pass, place, attempt, failures, version, state_before, state, \
     owner, expiry, due_at, timeout_us, wire_name, queue, retry, tags, payload, store_time, withheld, \
-    next_due, floor_dues, floor_ids, probes_us, waded \
+    next_due, floor_dues, floor_ids, probes_us, waded, schedule, tick \
     FROM {schema}.claim_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 
 pub(super) fn claim(
@@ -149,6 +149,7 @@ fn unpack_job(id: JobId, row: &Row) -> Result<((i16, i16), ClaimedJob), StoreErr
     job.retry = policy(row, 14, id)?;
     job.tags = row.try_get(15).map_err(fault)?;
     job.payload = Body::new(row.try_get(16).map_err(fault)?);
+    job.tick = tick(row, 24)?;
     let place = (row.try_get(1).map_err(fault)?, row.try_get(2).map_err(fault)?);
     Ok((place, job))
 }

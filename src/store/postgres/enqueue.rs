@@ -5,7 +5,7 @@ use super::claim::bounded_us;
 use super::fault::fault;
 use super::reads::state_of;
 use super::rounds::Rounds;
-use super::session::{Call, Malformed, Params, PostgresSession, one};
+use super::session::{Batch, Call, Malformed, Params, PostgresSession, one};
 use super::types::Private;
 use crate::store::{Admission, Due, EnqueueAnswer, JobRow, Rejection, StoreError, check_rows};
 use crate::{JobId, Timestamp};
@@ -14,10 +14,11 @@ use ::postgres::{Row, Transaction};
 use std::collections::{HashMap, HashSet};
 
 pub(super) const ENQUEUE: &str = "SELECT new_ids, store_time, rejected, held_ids, held_by, held_states \
-    FROM {schema}.enqueue_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)";
+    FROM {schema}.enqueue_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
+    $21)";
 
 /// The types of the parameters, for a connection that has not prepared the statement.
-const TYPES: [Type; 19] = [
+const TYPES: [Type; 21] = [
     Type::UUID_ARRAY,
     Type::TEXT_ARRAY,
     Type::INT4_ARRAY,
@@ -31,6 +32,8 @@ const TYPES: [Type; 19] = [
     Type::INT2_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TIMESTAMPTZ_ARRAY,
     Type::UUID_ARRAY,
     Type::UUID_ARRAY,
     Type::INT2_ARRAY,
@@ -58,14 +61,33 @@ pub(super) fn enqueue(
         return Ok(parts.take_in(first, answer).unwrap_or_else(|| parts.finish()));
     }
     session.in_transaction_if(&[Call::Enqueue], |tx| {
-        let answer = by_parts(parts, first, |part| {
-            let columns = EnqueueColumns::new(part, history);
-            let row = one(tx.query(Call::Enqueue, &columns.params(&now))?)?;
-            unpack(part, &columns.edges, &row)
-        })?;
+        let answer = by_parts(parts, first, |part| send(tx, part, history, now))?;
         let commits = matches!(answer, EnqueueAnswer::Accepted { .. });
         Ok((answer, commits))
     })
+}
+
+/// Enqueues within a transaction that was begun for it. One call of it is all or nothing.
+pub(super) fn enqueue_within(
+    tx: &mut Batch<'_>,
+    rows: &[JobRow],
+    history: i16,
+    now: Option<Timestamp>,
+) -> Result<EnqueueAnswer, StoreError> {
+    let mut parts = Parts::of(rows);
+    let first = parts.next();
+    by_parts(parts, first, |part| send(tx, part, history, now))
+}
+
+fn send(
+    tx: &mut Batch<'_>,
+    part: &[&JobRow],
+    history: i16,
+    now: Option<Timestamp>,
+) -> Result<EnqueueAnswer, StoreError> {
+    let columns = EnqueueColumns::new(part, history);
+    let row = one(tx.query(Call::Enqueue, &columns.params(&now))?)?;
+    unpack(part, &columns.edges, &row)
 }
 
 /// So many jobs go in one statement: a call of any size stays within the time that a statement may take, and
@@ -234,6 +256,8 @@ struct EnqueueColumns<'a> {
     rules: Vec<i16>,
     unique_keys: Vec<Option<&'a str>>,
     concurrency_keys: Vec<Option<&'a str>>,
+    schedules: Vec<Option<&'a str>>,
+    ticks: Vec<Option<Timestamp>>,
     edges: Edges,
     history: i16,
 }
@@ -243,6 +267,7 @@ impl<'a> EnqueueColumns<'a> {
         let mut sorted: Vec<&'a JobRow> = rows.to_vec();
         // Stable: of two rows with one id the first is kept.
         sorted.sort_by_key(|row| (row.unique_key.as_deref(), row.id));
+        let ticks = sorted.iter().map(|row| row.tick.as_ref());
         Self {
             ids: sorted.iter().map(|row| row.id).collect(),
             wire_names: sorted.iter().map(|row| row.wire_name.as_str()).collect(),
@@ -272,6 +297,8 @@ impl<'a> EnqueueColumns<'a> {
             rules: sorted.iter().map(|row| row.parent_rule.code()).collect(),
             unique_keys: sorted.iter().map(|row| row.unique_key.as_deref()).collect(),
             concurrency_keys: sorted.iter().map(|row| row.concurrency_key.as_deref()).collect(),
+            schedules: ticks.clone().map(|tick| tick.map(|tick| tick.schedule.as_str())).collect(),
+            ticks: ticks.map(|tick| tick.map(|tick| tick.at)).collect(),
             edges: Edges::of(rows),
             history,
         }
@@ -292,6 +319,8 @@ impl<'a> EnqueueColumns<'a> {
             &self.rules,
             &self.unique_keys,
             &self.concurrency_keys,
+            &self.schedules,
+            &self.ticks,
             &self.edges.children,
             &self.edges.parents,
             &self.edges.places,

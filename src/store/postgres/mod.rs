@@ -10,6 +10,7 @@
 //! - rows are locked by ascending id, and judged only from their locked versions;
 //! - time is the server's `clock_timestamp()`, read when the locks are held, unless a test's clock
 //!   stands in for it;
+//! - schedules are locked before any job, by ascending name;
 //! - settings of queues are locked before the jobs that a claim takes, and whoever holds them waits for no job;
 //! - whoever ends jobs locks their dependents with them, and resolves their gates in the same transaction;
 //! - a closed connection is never used again.
@@ -79,7 +80,7 @@ use std::time::SystemTime;
 ///
 /// Jobs live in a schema of their own, `backwave` unless another is chosen, which is made and brought up to
 /// date when the store is opened. What other languages may use there is the function `enqueue(json)` and
-/// the view `jobs_v2`.
+/// the views `jobs_v3` and `schedules_v1`.
 ///
 /// ```no_run
 /// use backwave::PostgresStore;

@@ -8,7 +8,8 @@ use crate::invariant::{InvariantTrigger, halt};
 use crate::kernel::state::JobState;
 use crate::store::{
     AuditAction, AuditFilter, AuditPage, AuditRecord, Body, Found, JobFilter, JobRecord, JobRow,
-    PAGE_MAX, Page, ParentRule, QueueCount, QueueSettings, StoreError, Transition, TransitionBy,
+    PAGE_MAX, Page, ParentRule, QueueCount, QueueSettings, StoreError, Tick, Transition,
+    TransitionBy,
 };
 use crate::{JobId, RetryPolicy, Timestamp};
 use ::postgres::Row;
@@ -18,7 +19,7 @@ macro_rules! record {
     () => {
         "id, wire_name, version, queue, payload, state, attempt, failures, due_at, created_at, \
          finished_at, retry, timeout_us, tags, owner, expiry, cancel_requested, output, \
-         failure_detail, parent_rule, unique_key, concurrency_key"
+         failure_detail, parent_rule, unique_key, concurrency_key, schedule, tick"
     };
 }
 
@@ -113,6 +114,7 @@ fn unpack_record(row: &Row) -> Result<JobRecord, StoreError> {
     record.parent_rule = member(row, 19, "a parent rule", ParentRule::from_code)?;
     record.unique_key = row.try_get(20).map_err(fault)?;
     record.concurrency_key = row.try_get(21).map_err(fault)?;
+    record.tick = tick(row, 22)?;
     Ok(record)
 }
 
@@ -213,7 +215,7 @@ fn member<T>(
     known(what, row.try_get(column).map_err(fault)?, from_code)
 }
 
-fn known<T>(
+pub(super) fn known<T>(
     what: &str,
     code: i16,
     from_code: impl FnOnce(i64) -> Option<T>,
@@ -235,6 +237,13 @@ pub(super) fn unsigned(row: &Row, column: usize) -> Result<u32, StoreError> {
 pub(super) fn duration(row: &Row, column: usize) -> Result<Option<Duration>, StoreError> {
     let stored: Option<i64> = row.try_get(column).map_err(fault)?;
     Ok(stored.map(|us| Duration::from_micros(us.unsigned_abs())))
+}
+
+/// The tick that a job was minted for: its schedule stands in `column`, its instant in the one after.
+pub(super) fn tick(row: &Row, column: usize) -> Result<Option<Tick>, StoreError> {
+    let schedule: Option<String> = row.try_get(column).map_err(fault)?;
+    let at: Option<Timestamp> = row.try_get(column + 1).map_err(fault)?;
+    Ok(schedule.zip(at).map(|(schedule, at)| Tick::new(schedule, at)))
 }
 
 /// A stored retry policy. What stands there instead is not shown: nobody knows what it is.

@@ -21,8 +21,8 @@ pub(super) const REPORT: &str = "SELECT verdicts, states, store_time, released, 
 
 pub(super) const EXCHANGE: &str = "SELECT id, pass, place, attempt, failures, version, state_before, \
     state, owner, expiry, due_at, timeout_us, wire_name, queue, retry, tags, payload, store_time, \
-    withheld, next_due, floor_dues, floor_ids, probes_us, waded, verdicts, states, released, \
-    released_dues FROM {schema}.exchange_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
+    withheld, next_due, floor_dues, floor_ids, probes_us, waded, schedule, tick, verdicts, \
+    states, released, released_dues FROM {schema}.exchange_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
     $17, $18, $19, $20, $21, $22, $23, $24)";
 
 pub(super) fn report(
@@ -78,8 +78,8 @@ pub(super) fn exchange(
         return Err(StoreError::new(Malformed("an exchange without its first row".to_owned())));
     }
     let first = answer.remove(0);
-    session.wake_released(&first, (17, 26, 27))?;
-    let reported = unpack(&first, (24, 25, 17))?;
+    session.wake_released(&first, (17, 28, 29))?;
+    let reported = unpack(&first, (26, 27, 17))?;
     Ok(Exchanged::new(reported, claim::unpack(session, claim, answer)?))
 }
 

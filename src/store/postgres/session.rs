@@ -2,7 +2,9 @@
 
 use super::fault::{fault, is_unknown_statement};
 use super::floor::Floors;
-use super::{Inner, claim, dependents, enqueue, lease, operations, reads, report, upkeep};
+use super::{
+    Inner, claim, dependents, enqueue, lease, operations, reads, report, scheduling, upkeep,
+};
 use crate::store::{
     Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
     EnqueueAnswer, Exchanged, Found, HandedBack, Held, JobFilter, JobRecord, JobRow, Jobs, Lapsed,
@@ -46,6 +48,17 @@ pub(super) enum Call {
     Audit,
     Queues,
     Pumps,
+    DueSchedules,
+    Schedules,
+    LockSchedules,
+    MoveSchedules,
+    WriteSchedules,
+    RemoveSchedules,
+    OneDeclares,
+    DeclaredSchedules,
+    HoldSchedule,
+    AuditSchedule,
+    StandingJobs,
     Now,
 }
 
@@ -79,6 +92,17 @@ impl Call {
             Self::Audit => reads::AUDIT,
             Self::Queues => reads::QUEUES,
             Self::Pumps => upkeep::PUMPS,
+            Self::DueSchedules => scheduling::DUE,
+            Self::Schedules => scheduling::ALL,
+            Self::LockSchedules => scheduling::LOCK,
+            Self::MoveSchedules => scheduling::MOVE,
+            Self::WriteSchedules => scheduling::WRITE,
+            Self::RemoveSchedules => scheduling::REMOVE,
+            Self::OneDeclares => scheduling::ONE_DECLARES,
+            Self::DeclaredSchedules => scheduling::DECLARED,
+            Self::HoldSchedule => scheduling::HOLD,
+            Self::AuditSchedule => scheduling::AUDIT,
+            Self::StandingJobs => scheduling::STANDING,
             Self::Now => "SELECT clock_timestamp()",
         }
     }

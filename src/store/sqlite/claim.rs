@@ -436,7 +436,7 @@ pub(super) fn decode(row: &Row<'_>, due_at: Timestamp, queue: &str) -> Result<Ta
         retry: row::retry(row, 9, id)?,
         timeout: row::timeout(row, 10)?,
         tags: row::tags(row, 11, id)?,
-        tick: None,
+        tick: row::tick(row, 12)?,
         state_before,
         state: state_before,
         owner: None,
@@ -525,7 +525,8 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
 /// What [`decode`] reads.
 macro_rules! candidate_columns {
     () => {
-        "wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, retry, timeout_us, tags"
+        "wire_name, version, due_at, id, seq, state, payload_bytes, payload, failures, retry, timeout_us, tags, \
+         schedule, tick"
     };
 }
 pub(super) use candidate_columns;
@@ -561,7 +562,7 @@ mod tests {
         let conn = Connection::open_in_memory().expect("a connection");
         for state in JobState::ALL {
             let text = format!(
-                "SELECT 'job', 1, 0, zeroblob(16), 1, {}, 0, x'', 0, NULL, NULL, NULL",
+                "SELECT 'job', 1, 0, zeroblob(16), 1, {}, 0, x'', 0, NULL, NULL, NULL, NULL, NULL",
                 state.code()
             );
             let mut statement = conn.prepare(&text).expect("it is SQL");

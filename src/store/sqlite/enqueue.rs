@@ -26,8 +26,9 @@ pub(super) fn insert(work: &mut Work<'_>, rows: &[JobRow]) -> Result<EnqueueAnsw
     let mut statement = work.conn.prepare_cached(
         "INSERT INTO main.backwave_jobs \
              (id, queue, wire_name, version, state, due_at, created_at, retry, timeout_us, tags, \
-              payload_bytes, payload, finished_at, parent_rule, unique_key, concurrency_key) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
+              payload_bytes, payload, finished_at, parent_rule, unique_key, concurrency_key, \
+              schedule, tick) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) \
              ON CONFLICT (id) DO NOTHING",
     )?;
     let mut jobs = Vec::with_capacity(rows.len());
@@ -92,6 +93,8 @@ fn insert_one(
         row.parent_rule.code(),
         row.unique_key,
         row.concurrency_key,
+        row.tick.as_ref().map(|tick| tick.schedule.as_str()),
+        row.tick.as_ref().map(|tick| tick.at.as_micros()),
     ])?;
     if inserted == 1 && !inline {
         conn.prepare_cached("INSERT INTO main.backwave_payloads (seq, payload) VALUES (?1, ?2)")?

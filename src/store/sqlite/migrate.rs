@@ -21,10 +21,11 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { version: 1, min_reader: 1, sql: include_str!("migrations/0001_jobs.sql") },
     Step { version: 2, min_reader: 2, sql: include_str!("migrations/0002_dependents.sql") },
+    Step { version: 3, min_reader: 2, sql: include_str!("migrations/0003_schedules.sql") },
 ];
 
 /// The latest version known here.
-const LATEST: u32 = STEPS[STEPS.len() - 1].version;
+pub(super) const LATEST: u32 = STEPS[STEPS.len() - 1].version;
 
 /// What the version row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 //! finds nothing takes no write lock.
 //!
 //! The file is in WAL mode. It must lie on a local disk: WAL shares memory between its processes, which
-//! network file systems cannot; on Linux such a one is told by its name and refused. Every table, index and view of ours is named `backwave_..`, so that the
-//! host can keep its own tables in the same file, and `backwave_jobs_v2` shows jobs readably to the
-//! `sqlite3` shell.
+//! network file systems cannot; on Linux such a one is told by its name and refused. Every table, index and view
+//! of ours is named `backwave_..`, so that the host can keep its own tables in the same file, and
+//! `backwave_jobs_v3` shows jobs and `backwave_schedules_v1` schedules readably to the `sqlite3` shell.
 //!
 //! The engine's locks belong to the process: a second copy of SQLite in it, or code that opens and closes the file
 //! as a plain file, gives them up unseen. That is not supported, and nothing can notice it.

@@ -12,7 +12,7 @@ macro_rules! record_columns {
         "j.wire_name, j.version, j.queue, coalesce(j.payload, p.payload), j.state, j.attempt, \
          j.failures, j.due_at, j.created_at, j.finished_at, j.retry, j.timeout_us, j.tags, \
          j.owner, j.expiry, j.cancel_requested, j.output, j.failure_detail, j.parent_rule, \
-         j.unique_key, j.concurrency_key"
+         j.unique_key, j.concurrency_key, j.schedule, j.tick"
     };
 }
 
@@ -89,6 +89,7 @@ fn record(row: &Row<'_>, id: JobId) -> Result<JobRecord, StoreError> {
     record.parent_rule = row::parent_rule(row, 18, id)?;
     record.unique_key = row.get(19)?;
     record.concurrency_key = row.get(20)?;
+    record.tick = row::tick(row, 21)?;
     Ok(record)
 }
 

@@ -3,7 +3,7 @@
 use super::fault::SqliteFault;
 use crate::invariant::InvariantTrigger;
 use crate::kernel::state::JobState;
-use crate::store::{ParentRule, SettledBy, StoreError, TransitionBy};
+use crate::store::{ParentRule, SettledBy, StoreError, Tick, TransitionBy};
 use crate::{JobId, RetryPolicy, Timestamp, WorkerId};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -85,6 +85,12 @@ pub(super) fn timeout(row: &Row<'_>, column: usize) -> Result<Option<Duration>, 
         ValueRef::Null => Ok(None),
         _ => unsigned(row, column).map(|us| Some(Duration::from_micros(us))),
     }
+}
+
+/// The tick that a job was minted for: its schedule stands in `column`, its instant in the one after.
+pub(super) fn tick(row: &Row<'_>, column: usize) -> Result<Option<Tick>, StoreError> {
+    let schedule: Option<String> = row.get(column)?;
+    Ok(schedule.zip(time_or_null(row, column + 1)?).map(|(schedule, at)| Tick::new(schedule, at)))
 }
 
 /// Which ends of its parents release a job.

@@ -1,6 +1,6 @@
 //! Requests and answers of recurring schedules.
 
-use super::JobRow;
+use super::{Admission, JobRow};
 use crate::store::Rejection;
 use crate::{JobId, Timestamp};
 
@@ -85,7 +85,8 @@ pub enum Declared {
 pub enum ScheduleChange {
     /// It mints nothing any more.
     Pause,
-    /// It goes on with the first tick after now: what it has missed is not caught up.
+    /// It goes on with the first tick after now, or after its cursor where that is later: what it has missed is
+    /// not caught up.
     Resume,
     /// It is forgotten. What it has minted stays.
     Remove,
@@ -224,7 +225,7 @@ pub struct MintRow {
     pub name: String,
     /// The revision that was looked at: any other, and nothing is written.
     pub revision: u64,
-    /// The new cursor, not before the old one.
+    /// The new cursor. One before the old one leaves the old one.
     pub cursor: Timestamp,
     /// When to look again; none, if it has ended.
     pub look_at: Option<Timestamp>,
@@ -237,7 +238,8 @@ pub struct MintRow {
     pub no_overlap: bool,
     /// So many ticks were missed, and the last of them.
     pub missed: Option<(u64, Timestamp)>,
-    /// What went wrong, cleaned and within its bound; none clears what stood.
+    /// What went wrong, cleaned and within its bound; none clears what stood. Where an error stood, the instant
+    /// since which it does is kept.
     pub error: Option<String>,
 }
 
@@ -273,7 +275,7 @@ pub enum Minting {
         /// A new job stands.
         minted: bool,
     },
-    /// Written as a skipped tick: the schedule's last job has not ended.
+    /// Written as a skipped tick, counted and kept as the last one skipped: the schedule's last job has not ended.
     Overlapped,
     /// Not written: the schedule has changed since it was looked at, or somebody else has settled the tick.
     Conflict,
@@ -281,6 +283,19 @@ pub enum Minting {
     Gone,
     /// Not written: the job was refused. The others are not affected.
     Rejected(Rejection),
+}
+
+impl Minting {
+    /// What becomes of a tick by what became of its job: one that was kept out by its unique key overlaps with the
+    /// job that holds it.
+    #[must_use]
+    pub const fn of(admission: Admission) -> Self {
+        match admission {
+            Admission::New => Self::Written { minted: true },
+            Admission::Duplicate => Self::Written { minted: false },
+            Admission::Held { .. } => Self::Overlapped,
+        }
+    }
 }
 
 /// The answer to a mint, one entry per row, in order.

@@ -11,6 +11,7 @@ mod pacing;
 mod random;
 mod renewals;
 mod reports;
+mod schedules;
 mod stop;
 mod stuck;
 mod upkeep;
@@ -51,6 +52,7 @@ fn config(workers: u32) -> DriverConfig {
         doubt: DOUBT,
         patience: PATIENCE,
         retention: Retention::default(),
+        keeps_schedules: false,
     }
 }
 

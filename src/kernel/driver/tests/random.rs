@@ -216,6 +216,9 @@ impl World {
                 assert!(!self.requests.iter().any(is_upkeep), "one at a time");
                 self.requests.push_back(command);
             }
+            Command::LookAtSchedules { .. } | Command::Mint { .. } => {
+                panic!("this pump keeps no schedules: {command:?}")
+            }
             Command::Execute { execution, job } => self.execute(execution, &job),
             Command::Cancel { execution, reason } => {
                 if let Some(running) = self.running.get_mut(&execution) {

@@ -17,6 +17,7 @@ use std::time::Duration;
 mod latch;
 mod operations;
 mod random;
+mod scheduling;
 mod upkeep;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);

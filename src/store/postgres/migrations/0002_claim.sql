@@ -179,7 +179,9 @@ CREATE FUNCTION {schema}.claim_v2(
     store_time timestamptz, withheld boolean, next_due timestamptz,
     floor_dues timestamptz[], floor_ids uuid[],
     -- Per queue looked at without a floor: how long that took, and how many index entries it passed.
-    probes_us bigint[], waded bigint[]
+    probes_us bigint[], waded bigint[],
+    -- Of each job.
+    schedule text, tick timestamptz
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 #variable_conflict use_column
 DECLARE
@@ -376,7 +378,8 @@ BEGIN
                 c.state, j.state, j.owner, j.expiry, j.due_at,
                 j.timeout_us, j.wire_name, j.queue, j.retry, j.tags, j.payload,
                 NULL::timestamptz, NULL::boolean, NULL::timestamptz,
-                NULL::timestamptz[], NULL::uuid[], NULL::bigint[], NULL::bigint[];
+                NULL::timestamptz[], NULL::uuid[], NULL::bigint[], NULL::bigint[],
+                j.schedule, j.tick;
             GET DIAGNOSTICS v_rows = ROW_COUNT;
             IF v_rows <> v_fit THEN
                 PERFORM {schema}.violated_v1('UnexpectedAffectedRowCount',

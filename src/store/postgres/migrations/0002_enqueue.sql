@@ -88,6 +88,8 @@ CREATE FUNCTION {schema}.enqueue_v2(
     p_ids uuid[], p_wire_names text[], p_versions integer[], p_queues text[], p_payloads bytea[],
     p_dues timestamptz[], p_delays_us bigint[], p_retries text[], p_timeouts_us bigint[], p_tags text[],
     p_rules smallint[], p_unique_keys text[], p_concurrency_keys text[],
+    -- The tick that a job is minted for.
+    p_schedules text[], p_ticks timestamptz[],
     -- Per edge; see tie_v2.
     p_children uuid[], p_parents uuid[], p_places smallint[], p_later boolean[],
     p_history smallint,
@@ -111,7 +113,7 @@ BEGIN
         WITH added AS (
             INSERT INTO {schema}.jobs
                 (id, wire_name, version, queue, payload, state, due_at, created_at, retry, timeout_us, tags, parent_rule,
-                    unique_key, concurrency_key)
+                    unique_key, concurrency_key, schedule, tick)
             SELECT u.id, u.wire_name, u.version, u.queue, u.payload,
                 CASE WHEN u.id IN (SELECT unnest(p_children)) THEN 1 ELSE 0 END,
                 least(coalesce(u.due, v_now + coalesce(u.delay_us, 0) * interval '1 microsecond'),
@@ -119,11 +121,11 @@ BEGIN
                 v_now, u.retry, u.timeout_us,
                 CASE WHEN u.tags IS NULL THEN '{}'::text[]
                     ELSE ARRAY(SELECT t.tag FROM json_array_elements_text(u.tags::json) AS t (tag)) END,
-                u.rule, u.unique_key, u.concurrency_key
+                u.rule, u.unique_key, u.concurrency_key, u.schedule, u.tick
             FROM unnest(p_ids, p_wire_names, p_versions, p_queues, p_payloads, p_dues, p_delays_us, p_retries,
-                    p_timeouts_us, p_tags, p_rules, p_unique_keys, p_concurrency_keys)
+                    p_timeouts_us, p_tags, p_rules, p_unique_keys, p_concurrency_keys, p_schedules, p_ticks)
                 AS u (id, wire_name, version, queue, payload, due, delay_us, retry, timeout_us, tags, rule,
-                    unique_key, concurrency_key)
+                    unique_key, concurrency_key, schedule, tick)
             WHERE v_again IS NULL OR u.id IN (SELECT unnest(v_again))
             ON CONFLICT DO NOTHING
             RETURNING id
@@ -295,6 +297,7 @@ BEGIN
         ARRAY[{schema}.checked_rule_v2(p_job)],
         ARRAY[{schema}.checked_key_v2(p_job, 'unique_key')],
         ARRAY[{schema}.checked_key_v2(p_job, 'concurrency_key')],
+        NULL, NULL,
         array_fill(v_id, ARRAY[cardinality(v_parents)]),
         v_parents,
         ARRAY(SELECT (p.place - 1)::smallint FROM generate_series(1, cardinality(v_parents)) AS p (place)),

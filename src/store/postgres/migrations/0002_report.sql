@@ -164,7 +164,9 @@ CREATE FUNCTION {schema}.exchange_v2(
     store_time timestamptz, withheld boolean, next_due timestamptz,
     floor_dues timestamptz[], floor_ids uuid[], probes_us bigint[], waded bigint[],
     -- Of the first row only.
-    verdicts smallint[], states smallint[], released text[], released_dues timestamptz[]
+    verdicts smallint[], states smallint[], released text[], released_dues timestamptz[],
+    -- Of each job.
+    schedule text, tick timestamptz
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 #variable_conflict use_column
 BEGIN
@@ -178,7 +180,8 @@ BEGIN
         c.state_before, c.state, c.owner, c.expiry, c.due_at,
         c.timeout_us, c.wire_name, c.queue, c.retry, c.tags, c.payload,
         c.store_time, c.withheld, c.next_due, c.floor_dues, c.floor_ids, c.probes_us, c.waded,
-        NULL::smallint[], NULL::smallint[], NULL::text[], NULL::timestamptz[]
+        NULL::smallint[], NULL::smallint[], NULL::text[], NULL::timestamptz[],
+        c.schedule, c.tick
     FROM {schema}.claim_v2(p_worker, p_total, p_queues, p_quotas, p_spill, p_names, p_versions, p_bytes_max,
         p_lease_us, p_floor_dues, p_floor_ids, p_history, p_now) AS c;
 END

@@ -5,6 +5,10 @@ ALTER TABLE {schema}.jobs ADD COLUMN parent_rule smallint NOT NULL DEFAULT 0;
 -- Not validated: the default is valid, and a look at every row would take its time under the lock.
 ALTER TABLE {schema}.jobs
     ADD CONSTRAINT jobs_parent_rule_known CHECK (parent_rule BETWEEN 0 AND 1) NOT VALID;
+-- The tick of a schedule that a job was minted for.
+ALTER TABLE {schema}.jobs ADD COLUMN schedule text COLLATE "C", ADD COLUMN tick timestamptz;
+ALTER TABLE {schema}.jobs
+    ADD CONSTRAINT jobs_tick_complete CHECK ((schedule IS NULL) = (tick IS NULL)) NOT VALID;
 
 -- Of the jobs with one unique key at most one lives, and of the jobs of a queue with one concurrency key only so
 -- many are leased at a time.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::JobState;
 use crate::invariant::InvariantTrigger;
-use crate::store::postgres::migrate::{self, Failure, MIGRATIONS};
+use crate::store::postgres::migrate::{self, Failure, MIGRATIONS, VERSION};
 use crate::store::postgres::schema::Schema;
 use crate::store::postgres::{PostgresOpenError, fault};
 use crate::store::{FaultClass, QueueChange, StoreError, classify};
@@ -74,6 +74,23 @@ fn a_schema_of_version_1_is_brought_up_to_date_where_it_stands() {
 }
 
 #[test]
+fn a_schema_of_version_2_gains_schedules_and_is_still_read_by_version_2() {
+    let schema = Schema::new(&fresh_name()).unwrap();
+    let text = format!("CREATE SCHEMA {};\n{}", schema.quoted(), migrate::ddl_after(&schema, 0, 2));
+    raw().batch_execute(&text).unwrap();
+    fill(&mut raw(), &schema);
+    let mut session = store(&schema).open().unwrap().open_session().unwrap();
+    assert!(session.schedules().unwrap().is_empty());
+    assert_eq!(session.due_schedules(9).unwrap().next_at, None);
+    assert!(
+        take(session.as_mut(), WorkerId::new(), "q", 9).jobs.iter().all(|job| job.tick.is_none())
+    );
+    let text = schema.fill("SELECT version, min_reader FROM {schema}.schema_version");
+    let row = raw().query_one(&text, &[]).unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (VERSION, 2));
+}
+
+#[test]
 fn a_dozen_openers_of_an_old_schema_all_succeed() {
     let schema = version_one();
     fill(&mut raw(), &schema);
@@ -92,7 +109,7 @@ fn a_dozen_openers_of_an_old_schema_all_succeed() {
     let text =
         schema.fill("SELECT count(*), min(version), min(min_reader) FROM {schema}.schema_version");
     let row = raw().query_one(&text, &[]).unwrap();
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i32>(1), row.get::<_, i32>(2)), (1, 2, 2));
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i32>(1), row.get::<_, i32>(2)), (1, VERSION, 2));
 }
 
 #[test]
@@ -108,7 +125,7 @@ fn a_migration_waits_for_who_uses_the_table_and_then_goes_on() {
 
 /// Whether a session of a group would be given up for it, and asked for anew.
 fn expect_gives_up_its_session(error: &StoreError, expected: i32) {
-    let Some(PostgresOpenError::SchemaTooNew { min_reader, known: 2 }) = error.downcast_ref()
+    let Some(PostgresOpenError::SchemaTooNew { min_reader, known: VERSION }) = error.downcast_ref()
     else {
         panic!("{error:?}")
     };
@@ -160,20 +177,23 @@ fn a_session_that_runs_gives_way_to_a_newer_release() {
     let head = include_str!("../migrations/0002_claim.sql");
     let head = &head[head.find("CREATE FUNCTION {schema}.claim_v2(").unwrap()..];
     let head = head[..head.find("AS {tag}").unwrap()].replace("CREATE", "CREATE OR REPLACE");
+    let newer = VERSION + 1;
     let text = format!(
         "{head} AS {{tag}} BEGIN PERFORM {{schema}}.too_new_v2(); END {{tag}}; \
-         UPDATE {{schema}}.schema_version SET version = 3, min_reader = 3"
+         UPDATE {{schema}}.schema_version SET version = {newer}, min_reader = {newer}"
     );
     raw().batch_execute(&place.store.inner.schema.fill(&text)).unwrap();
     let (plan, accepts) = (plan(&[("q", 5)]), accepts("work", 1));
     let claim = Claim::new(WorkerId::new(), 5, &plan, &accepts, LEASE);
     let error = session.claim(&claim).unwrap_err();
     assert_eq!(error.code(), Some("BW003"));
-    expect_gives_up_its_session(&error, 3);
-    expect_gives_up_its_session(&place.store.open_session().map(drop).unwrap_err(), 3);
+    expect_gives_up_its_session(&error, newer);
+    expect_gives_up_its_session(&place.store.open_session().map(drop).unwrap_err(), newer);
     let opened = PostgresStore::builder(config()).schema(&place.schema).open().unwrap_err();
-    let text = "the schema needs code that knows schema version 3, and this release knows 2";
-    assert!(opened.to_string().contains(text), "{opened}");
+    let text = format!(
+        "the schema needs code that knows schema version {newer}, and this release knows {VERSION}"
+    );
+    assert!(opened.to_string().contains(&text), "{opened}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod plans;
 mod queue_races;
 mod races;
 mod report;
+mod schedules;
 mod settings;
 
 use super::{PostgresBuilder, PostgresStore};

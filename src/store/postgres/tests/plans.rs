@@ -6,8 +6,8 @@ use crate::JobState;
 use crate::store::postgres::connect::Connector;
 use crate::store::postgres::session::PostgresSession;
 use crate::store::{
-    AuditFilter, BulkChange, HistoryPolicy, JobFilter, Jobs, Operations, Page, Purge, PurgeCursor,
-    QueueChange, Reads, Retention, Upkeep,
+    AuditFilter, BulkChange, HistoryPolicy, JobFilter, Jobs, MintRow, Operations, Page, Purge,
+    PurgeCursor, QueueChange, Reads, Retention, ScheduleChange, ScheduleRow, Scheduling, Upkeep,
 };
 use std::sync::Mutex;
 
@@ -25,6 +25,7 @@ impl Told {
             ALTER TABLE {schema}.gates SET (autovacuum_enabled = false); \
             ALTER TABLE {schema}.lineage SET (autovacuum_enabled = false); \
             ALTER TABLE {schema}.transitions SET (autovacuum_enabled = false); \
+            ALTER TABLE {schema}.schedules SET (autovacuum_enabled = false); \
             INSERT INTO {schema}.transitions (at, job, attempt, to_state, hand) \
             SELECT now(), '01977420-dc00-7000-8000-000000000001', 0, 0, 5 FROM generate_series(1, 5000); \
             ANALYZE {schema}.transitions";
@@ -159,6 +160,57 @@ fn hot_calls_and_maintenance_use_indexes_whatever_the_statistics_say() {
         session.parents(rows[0].id).unwrap();
         session.ancestor(rows[0].id, rows[1].id).unwrap();
         told.checked("reads", filled);
+    }
+}
+
+/// Schedules that the statistics know to be few, or to be due, all of them.
+#[test]
+fn schedules_are_found_by_their_index_and_their_jobs_by_id() {
+    for lie in [
+        "",
+        "ANALYZE {schema}.schedules",
+        "UPDATE {schema}.schedules SET look_at = NULL; \
+        ANALYZE {schema}.schedules; UPDATE {schema}.schedules SET look_at = cursor",
+    ] {
+        let told = Told::new();
+        let mut session = told.session();
+        let schema = &told.place.store.inner.schema;
+        raw().batch_execute(&schema.fill("ANALYZE {schema}.schedules, {schema}.jobs")).unwrap();
+        assert!(session.due_schedules(200).unwrap().due.is_empty());
+        let plans = told.checked("look at nothing", lie);
+        assert_eq!(plans.matches("schedules_due").count(), 2, "{plans}");
+        let row = |number: usize| {
+            let (name, owner) = (format!("s{number:05}"), "shop".to_owned());
+            ScheduleRow::new(name, owner, "{}".to_owned(), "{}".to_owned())
+        };
+        let rows: Vec<_> = (0..5000).map(row).collect();
+        session.declare("shop", &rows, true).unwrap();
+        let jobs: Vec<_> = (0..5000).map(|i| super::row("q", i - 20_000)).collect();
+        add(&mut session, &jobs);
+        raw().batch_execute(&schema.fill(lie)).unwrap();
+        session.declare("shop", &rows[..9], false).unwrap();
+        told.checked("declaration", lie);
+        let due = session.due_schedules(50).unwrap();
+        assert_eq!((due.due.len(), due.next_at), (50, Some(START)));
+        let plans = told.checked("look", lie);
+        assert!(plans.contains("schedules_due") && !plans.contains("schedules_pkey"), "{plans}");
+        for no_overlap in [false, true] {
+            let decided = due.due.iter().map(|record| {
+                let name = record.row.name.clone();
+                let revision = record.revision + u64::from(no_overlap);
+                let mut mint = MintRow::new(name, revision, START, Some(at(60)));
+                mint.job = Some(Box::new(super::row("q", -1)));
+                mint.no_overlap = no_overlap;
+                mint
+            });
+            session.mint(&decided.collect::<Vec<_>>()).unwrap();
+            let plans = told.checked("mint", lie);
+            assert!(plans.contains("schedules_pkey"), "{plans}");
+            assert_eq!(plans.contains("SELECT j.id, j.state < 3"), no_overlap, "{plans}");
+        }
+        session.change_schedule("ada", "s00000", &ScheduleChange::Pause).unwrap();
+        session.change_schedule("ada", "s00000", &ScheduleChange::Remove).unwrap();
+        told.checked("operators", lie);
     }
 }
 

@@ -11,6 +11,9 @@ ALTER TABLE backwave_jobs ADD COLUMN parent_rule INTEGER NOT NULL DEFAULT 0 CHEC
 -- many are leased at a time.
 ALTER TABLE backwave_jobs ADD COLUMN unique_key TEXT;
 ALTER TABLE backwave_jobs ADD COLUMN concurrency_key TEXT;
+-- The tick of a schedule that a job was minted for.
+ALTER TABLE backwave_jobs ADD COLUMN schedule TEXT;
+ALTER TABLE backwave_jobs ADD COLUMN tick INTEGER CHECK ((schedule IS NULL) = (tick IS NULL));
 
 CREATE UNIQUE INDEX backwave_jobs_unique_key ON backwave_jobs (unique_key)
     WHERE unique_key IS NOT NULL AND state < 3;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::sqlite::SqliteFault;
+use crate::store::sqlite::migrate::LATEST;
 use crate::store::{
     BulkChange, Due, FaultClass, JobFilter, LeaseRef, Mode, Page, ParentRule, Purge, Renewed,
     Retention, RowReport, StoreError, classify,
@@ -11,6 +12,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
+/// What the latest version needs of who reads it.
+const MIN_READER: u32 = 2;
+const TOO_NEW: u32 = LATEST + 1;
 const VERSION_1: &str = include_str!("../migrations/0001_jobs.sql");
 
 /// What a file of version 1 holds.
@@ -104,7 +108,7 @@ fn versions(path: &Path) -> Vec<(u32, u32)> {
 fn a_file_of_version_1_is_migrated_by_opening_it_and_its_jobs_go_on() {
     let old = Old::new();
     let store = old.open();
-    assert_eq!(versions(&old.path()), [(2, 2)]);
+    assert_eq!(versions(&old.path()), [(LATEST, MIN_READER)]);
     let mut session = store.open_session().expect("a session");
     let counts = session.counts().expect("no fault");
     let counted: Vec<_> = counts.iter().map(|count| (count.state, count.count)).collect();
@@ -166,6 +170,21 @@ fn a_file_of_version_1_is_migrated_by_opening_it_and_its_jobs_go_on() {
 }
 
 #[test]
+fn a_file_of_version_2_gains_schedules_and_is_still_read_by_version_2() {
+    let old = Old::new();
+    let conn = Connection::open(old.path()).expect("it opens");
+    let version_2 = include_str!("../migrations/0002_dependents.sql");
+    let step =
+        format!("BEGIN; {version_2}; UPDATE backwave_meta SET version = 2, min_reader = 2; COMMIT");
+    conn.execute_batch(&step).expect("it is version 2");
+    let mut session = old.open().open_session().expect("a session");
+    assert_eq!(versions(&old.path()), [(LATEST, MIN_READER)]);
+    assert!(session.schedules().expect("no fault").is_empty());
+    let record = session.job(old.dead).expect("no fault").expect("it is there");
+    assert_eq!(record.tick, None);
+}
+
+#[test]
 fn a_dozen_may_open_a_file_of_version_1_at_once() {
     for _ in 0..3 {
         let old = Old::new();
@@ -179,14 +198,14 @@ fn a_dozen_may_open_a_file_of_version_1_at_once() {
                 });
             }
         });
-        assert_eq!(versions(&old.path()), [(2, 2)]);
+        assert_eq!(versions(&old.path()), [(LATEST, MIN_READER)]);
         let counts = old.open().open_session().expect("a session").counts().expect("no fault");
         assert_eq!(counts[0].count, 13);
     }
 }
 
 #[test]
-fn the_views_of_both_versions_show_a_job_and_the_later_one_its_parents() {
+fn the_views_of_every_version_show_a_job_and_the_later_ones_its_parents() {
     let old = Old::new();
     let mut session = old.open().open_session().expect("a session");
     let parents = [old.jobs[&JobState::Scheduled], old.jobs[&JobState::Leased]];
@@ -202,10 +221,9 @@ fn the_views_of_both_versions_show_a_job_and_the_later_one_its_parents() {
     let common = "id queue wire_name version state attempt failures due_at created_at finished_at owner \
                   expiry cancel_requested timeout_ms retry tags payload output failure_detail";
     assert_eq!(columns("backwave_jobs_v1"), common);
-    assert_eq!(
-        columns("backwave_jobs_v2"),
-        format!("{common} parent_rule unique_key concurrency_key parents")
-    );
+    let second = format!("{common} parent_rule unique_key concurrency_key parents");
+    assert_eq!(columns("backwave_jobs_v2"), second);
+    assert_eq!(columns("backwave_jobs_v3"), format!("{second} schedule tick"));
     let shown = |id: JobId| -> (String, String, String) {
         conn.query_row(
             "SELECT state, parent_rule, parents FROM backwave_jobs_v2 WHERE id = ?1",
@@ -235,7 +253,7 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
     assert_eq!(conn.query_row(tables, [], |row| row.get(0)), Ok(0));
     conn.execute_batch("DROP VIEW backwave_jobs_v2").expect("dropped");
     old.open();
-    assert_eq!(versions(&old.path()), [(2, 2)]);
+    assert_eq!(versions(&old.path()), [(LATEST, MIN_READER)]);
 }
 
 /// What a step makes, by kind and name, in order; without what it only makes anew.
@@ -308,12 +326,15 @@ fn a_file_that_becomes_too_new_under_a_session_stops_its_writes_and_passes_once_
     };
     let too_new = |error: &StoreError| {
         let fault = error.downcast_ref();
-        assert!(matches!(fault, Some(SqliteFault::SchemaTooNew { min_reader: 3, known: 2, .. })));
+        assert!(matches!(
+            fault,
+            Some(SqliteFault::SchemaTooNew { min_reader: TOO_NEW, known: LATEST, .. })
+        ));
         assert!(error.session_lost() && error.refused_whole(), "{error}");
         assert_eq!(classify(error, bench.store.fault_classifier()), FaultClass::Transient);
         assert_eq!(error.trigger(), None);
     };
-    set(3);
+    set(TOO_NEW);
     let row = bench.outcome(&held, Outcome::Succeeded);
     let (worker, leases) = (bench.worker, [LeaseRef { job: held.id, attempt: 1 }]);
     let plan = [QueueQuota { queue: "default".to_owned(), quota: 1 }];
@@ -340,7 +361,7 @@ fn a_file_that_becomes_too_new_under_a_session_stops_its_writes_and_passes_once_
     too_new(&bench.store.open_session().err().expect("it must not even read"));
     too_new(&SqliteStore::open(bench.path()).expect_err("it must not even read"));
 
-    set(2);
+    set(LATEST);
     let counts = bench.session.counts().expect("no fault");
     assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 2);
     assert_eq!(bench.state(held.id), JobState::Leased);

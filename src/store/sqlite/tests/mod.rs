@@ -9,6 +9,7 @@ mod keys;
 mod leases;
 mod migrating;
 mod plans;
+mod schedules;
 mod settling;
 
 use super::SqliteStore;

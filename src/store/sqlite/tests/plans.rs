@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::store::sqlite::{
-    births, claim, find, keyed, latch, lease, locked, purge, queues, reads, records, report, work,
+    births, claim, find, keyed, latch, lease, locked, purge, queues, reads, records, report,
+    scheduling, work,
 };
 use crate::store::{AuditFilter, BulkChange, JobFilter, Page};
 
@@ -84,6 +85,22 @@ fn each_other_statement_finds_its_rows_by_an_index() {
             &["SEARCH backwave_transitions USING INDEX backwave_transitions_job (job=?)"],
         ),
         (records::PARENTS, &["SEARCH l USING PRIMARY KEY (child=?)", jobs_by_id]),
+        (
+            scheduling::BY_NAME,
+            &[
+                "SEARCH backwave_schedules USING INDEX sqlite_autoindex_backwave_schedules_1 (name=?)",
+            ],
+        ),
+        (
+            scheduling::DUE,
+            &[
+                "SEARCH backwave_schedules USING INDEX backwave_schedules_due (look_at>? AND look_at<?)",
+            ],
+        ),
+        (
+            scheduling::NEXT,
+            &["SEARCH backwave_schedules USING COVERING INDEX backwave_schedules_due (look_at>?)"],
+        ),
         (records::ANCESTOR, &["SEARCH l USING PRIMARY KEY (child=?)", jobs_by_id]),
     ];
     let scans =
@@ -110,6 +127,14 @@ fn a_write_looks_at_what_there_is_by_one_row_of_each_small_table() {
         assert!(steps.iter().any(|step| step.contains(&format!("backwave_{table}"))), "{steps:#?}");
     }
     assert!(!steps.iter().any(|step| step.contains("backwave_jobs")), "{steps:#?}");
+}
+
+#[test]
+fn a_look_at_schedules_sorts_nothing() {
+    for settled in [false, true] {
+        let steps = plan(&filled(settled), scheduling::DUE);
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
+    }
 }
 
 #[test]
