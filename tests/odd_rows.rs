@@ -178,6 +178,61 @@ fn a_dependent_whose_parent_is_deleted_waits_and_can_be_called_off_on_postgres()
     a_dependent_whose_parent_is_deleted_by_hand_waits_and_can_be_called_off(Dialect::Postgres);
 }
 
+/// A host that notes every new job elsewhere, in a table that counts by itself.
+fn a_trigger_that_writes_elsewhere_changes_no_answer(dialect: Dialect) {
+    let (world, hand) = dialect.world();
+    hand.run(match dialect {
+        Dialect::Sqlite => {
+            "CREATE TABLE noted (number INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT); \
+             INSERT INTO noted (number) VALUES (1000); \
+             CREATE TRIGGER noting AFTER INSERT ON {jobs} BEGIN \
+                 INSERT INTO noted (what) VALUES ('one'), ('two'), ('three'); END"
+        }
+        Dialect::Postgres => {
+            "CREATE TABLE {schema}.noted (number bigserial PRIMARY KEY, what text); \
+             CREATE FUNCTION {schema}.noting() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                 INSERT INTO {schema}.noted (what) VALUES ('one'), ('two'), ('three'); RETURN NULL; END $$; \
+             CREATE TRIGGER noting AFTER INSERT ON {jobs} FOR EACH ROW EXECUTE FUNCTION {schema}.noting()"
+        }
+    });
+    // Short and long ones, which are stored apart; the second again in the middle and at the end.
+    let text =
+        |number: usize| "x".repeat(if number % 2 == 0 { 10 } else { 9_000 }) + &number.to_string();
+    let jobs: Vec<NewJob> = (0..8).map(|number| task(text(number))).collect();
+    let (second, parent) = (jobs[1].job_id(), jobs[0].job_id());
+    let again = || task("another payload").id(second);
+    let expected: Vec<JobId> = jobs.iter().map(NewJob::job_id).collect();
+    let (first, rest): (Vec<_>, Vec<_>) = jobs.into_iter().enumerate().partition(|(n, _)| *n < 4);
+    let plain = |jobs: Vec<(usize, NewJob)>| jobs.into_iter().map(|(_, job)| job);
+    let call = plain(first).chain([again()]).chain(plain(rest)).chain([again()]);
+    let answers = world.client.enqueue_many(call.collect::<Vec<_>>()).expect("accepted");
+    let told: Vec<JobId> = answers.iter().map(|answer| answer.id).collect();
+    let in_order = [&expected[..4], &[second], &expected[4..], &[second]].concat();
+    assert_eq!(told, in_order);
+    let is_new: Vec<bool> = answers.iter().map(|answer| answer.is_new).collect();
+    assert_eq!(is_new, [true, true, true, true, false, true, true, true, true, false]);
+    for (number, id) in expected.iter().enumerate() {
+        let payload = world.job(*id).payload;
+        assert_eq!(payload.as_bytes(), format!("\"{}\"", text(number)).as_bytes());
+    }
+    let child = world.enqueue(task("child").parent(parent));
+    assert_eq!(world.client.monitor().parents(child).expect("read")[0].id(), parent);
+    let _group = world.spawn(finishing(), quick("noted"));
+    for id in expected.into_iter().chain([child]) {
+        assert_eq!(facts(&world.ended(id)), (JobState::Succeeded, 1, 0));
+    }
+}
+
+#[test]
+fn a_trigger_that_writes_elsewhere_changes_no_answer_on_sqlite() {
+    a_trigger_that_writes_elsewhere_changes_no_answer(Dialect::Sqlite);
+}
+
+#[test]
+fn a_trigger_that_writes_elsewhere_changes_no_answer_on_postgres() {
+    a_trigger_that_writes_elsewhere_changes_no_answer(Dialect::Postgres);
+}
+
 /// Payloads beyond what a page, a notification or a first packet holds, by a store that allows them.
 fn payloads_of_every_size_arrive(store: impl Store + Clone) {
     let sizes = [7_900, 8_000, 100_000, 5_000_000, 9_000_000];
