@@ -8,6 +8,7 @@
 //! | [`transactions`] | How do I enqueue together with my own rows? |
 //! | [`dependencies`] | How do I run a job after others, with what they left behind? |
 //! | [`schedules`] | How do I run a job by the calendar, and what do clock changes do? |
+//! | [`keys`] | How do I keep a job from coming in, or from running, twice at a time? |
 //! | [`testing`] | How do I test handlers and the code that enqueues? |
 //! | [`operating`] | What do I configure, watch and do in production? |
 //! | [`fail_stop`] | A group has halted: what happened, and what now? |
@@ -35,6 +36,9 @@ pub mod dependencies {}
 
 #[doc = include_str!("schedules.md")]
 pub mod schedules {}
+
+#[doc = include_str!("keys.md")]
+pub mod keys {}
 
 #[doc = include_str!("testing.md")]
 pub mod testing {}

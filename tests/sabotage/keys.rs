@@ -16,11 +16,11 @@ fn enqueue_so(store: &Intercept, change: fn(&mut JobRow)) {
     });
 }
 
+/// Which limit per key takes the place of the one that is set.
+type OtherLimit = fn(Option<u32>, &mut dyn Session) -> Result<Option<u32>, StoreError>;
+
 /// Claims with another limit per key than the queue `default` has.
-fn claim_with(
-    store: &Intercept,
-    limit: fn(Option<u32>, &mut dyn Session) -> Result<Option<u32>, StoreError>,
-) {
+fn claim_with(store: &Intercept, limit: OtherLimit) {
     store.on_claim(move |session, claim| {
         let settings = session.queues()?.into_iter().find(|set| set.queue == "default");
         let before = settings.and_then(|set| set.concurrency_limit_per_key);
@@ -248,7 +248,8 @@ pub const KEYS: &[Sabotage] = &[
         |store| {
             store.on_claim(|session, claim| {
                 let claimed = session.claim(claim)?;
-                let due = claimed.next_due.or(claimed.withheld.then_some(claimed.store_time));
+                let due =
+                    claimed.next_due.or_else(|| claimed.withheld.then_some(claimed.store_time));
                 Ok(claimed.next_due(due))
             });
         },

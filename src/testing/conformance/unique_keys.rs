@@ -452,8 +452,7 @@ pub(super) fn keys_enqueued_in_opposite_orders_are_each_taken_once(fixture: &Fix
             if number % 2 == 1 {
                 call.reverse();
             }
-            let new = desk.admit(&call).into_iter().filter(|answer| answer.is_new()).count();
-            new
+            desk.admit(&call).into_iter().filter(|answer| answer.is_new()).count()
         });
         assert_eq!(answers.iter().sum::<usize>(), 20, "{answers:?}");
     }

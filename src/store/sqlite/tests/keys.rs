@@ -105,10 +105,13 @@ fn in_a_callers_transaction_a_key_is_taken_once_and_free_again_after_a_rollback(
     let held = Admission::Held { by: first.id, state: JobState::Scheduled };
     let answer = bench.store.enqueue_rows_in(&tx, &rows).expect("no fault");
     assert_eq!(told(answer), [Admission::New, held]);
-    let answer = bench.store.enqueue_rows_in(&tx, &[second.clone()]).expect("no fault");
+    let answer = bench.store.enqueue_rows_in(&tx, std::slice::from_ref(&second)).expect("no fault");
     assert_eq!(told(answer), [held]);
     tx.rollback().expect("no fault");
-    assert_eq!(told(bench.session.enqueue(&[second.clone()]).expect("no fault")), [Admission::New]);
+    assert_eq!(
+        told(bench.session.enqueue(std::slice::from_ref(&second)).expect("no fault")),
+        [Admission::New]
+    );
     let found = bench.session.find(&JobFilter::new().unique_key("k"), &Page::new(9));
     let found: Vec<_> = found.expect("no fault").jobs.iter().map(|job| job.id).collect();
     assert_eq!(found, [second.id]);
@@ -124,6 +127,9 @@ fn the_view_shows_keys_and_what_is_deleted_by_hand_frees_them() {
     assert_eq!(shown, Ok(("k".to_owned(), "c".to_owned())));
     bench.host().execute("DELETE FROM backwave_jobs", []).expect("no fault");
     let next = unique("k");
-    assert_eq!(told(bench.session.enqueue(&[next.clone()]).expect("no fault")), [Admission::New]);
+    assert_eq!(
+        told(bench.session.enqueue(std::slice::from_ref(&next)).expect("no fault")),
+        [Admission::New]
+    );
     assert_eq!(bench.session.requeue("ada", row.id).expect("no fault"), RequeueAnswer::NotFound);
 }
