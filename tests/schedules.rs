@@ -199,8 +199,8 @@ fn a_paused_schedule_mints_nothing_and_catches_nothing_up(world: &World) {
     let group = noting(world, &ticks, quick(&world.name("paused")));
     declare(world, [hourly("paused").catch_up(CatchUp::Coalesce), hourly("other")]);
     let schedules = world.client.schedules();
-    assert_eq!(schedules.pause("paused").unwrap(), true);
-    assert_eq!(schedules.pause("paused").unwrap(), false, "it was paused before");
+    assert!(schedules.pause("paused").unwrap());
+    assert!(!schedules.pause("paused").unwrap(), "it was paused before");
     for round in 1..=3 {
         skip_to_tick(world, "other");
         eventually("the other ticks", || ticks.lock().unwrap().len() == round);
@@ -209,7 +209,7 @@ fn a_paused_schedule_mints_nothing_and_catches_nothing_up(world: &World) {
     assert_eq!((info(world, "paused").is_paused, info(world, "paused").next_tick), (true, None));
     declare(world, [hourly("paused").no_overlap(), hourly("other")]);
     assert!(info(world, "paused").is_paused, "a declaration does not resume it");
-    assert_eq!(schedules.resume("paused").unwrap(), true);
+    assert!(schedules.resume("paused").unwrap());
     skip_to_tick(world, "other");
     eventually("both tick", || ticks.lock().unwrap().len() == 5);
     group.shutdown();
@@ -286,7 +286,7 @@ fn a_change_makes_no_run_by_itself(world: &World) {
     declare(world, [hourly("changing").starts_at(other).catch_up(CatchUp::Coalesce)]);
     eventually("it is looked at", || info(world, "changing").settled_until > start);
     let next = info(world, "changing").next_tick.expect("it ticks");
-    assert!(next > now(world) && next.since(other).as_secs() % 3600 == 0);
+    assert!(next > now(world) && next.since(other).as_secs().is_multiple_of(3600));
     // A payload, a queue or a tag changes nothing of when it ticks.
     declare(world, [hourly("changing").starts_at(other).catch_up(CatchUp::Coalesce).tag("new")]);
     assert_eq!(info(world, "changing").next_tick, Some(next));

@@ -19,6 +19,7 @@ use chrono::{DateTime, Utc};
 use jiff::tz::TimeZone;
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 const ZONES: [&str; 12] = [
     "America/New_York",
@@ -314,4 +315,19 @@ fn the_rule_of_the_manual_is_no_empty_one() {
         assert!(all.contains(&by), "no clock changed by {by} s");
     }
     assert!(all.len() > 400, "{} changes", all.len());
+}
+
+#[test]
+fn what_never_comes_is_refused_fast() {
+    for expression in ["0 0 30 2 *", "0 0 31 4 *", "0 0 31 2,4,6,9,11 *", "0 0 31 4 +5"] {
+        let schedule = schedule(expression.to_owned(), "UTC");
+        // The best of a few: other work on the machine is not at issue.
+        let took = (0..5).map(|_| {
+            let began = Instant::now();
+            assert!(schedule.next_times(1).is_err(), "{expression}");
+            began.elapsed()
+        });
+        let took = took.min().expect("it was tried");
+        assert!(took < Duration::from_millis(10), "{expression}: {took:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! What can be wrong with schedules, and with calls about them.
 
 use crate::kernel::schedule::CronFault;
-use crate::store::{Rejection, StoreError};
+use crate::store::Rejection;
 use crate::{Error, NameFault, Timestamp};
 use std::time::Duration;
 
@@ -138,11 +138,5 @@ fn told(faults: &[ScheduleFault]) -> String {
 impl From<Error> for ScheduleError {
     fn from(error: Error) -> Self {
         Self::Call(error)
-    }
-}
-
-impl From<StoreError> for ScheduleError {
-    fn from(error: StoreError) -> Self {
-        Self::Call(error.into())
     }
 }

@@ -11,11 +11,11 @@ use super::cron::Cron;
 use crate::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
-use jiff::{SignedDuration, Timestamp as Instant};
+use jiff::{SignedDuration, Timestamp as Moment};
 
 /// The first instant of the expression in that zone after `after`.
 pub(crate) fn next(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
-    let after = Instant::from_microsecond(after.as_micros()).ok()?;
+    let after = Moment::from_microsecond(after.as_micros()).ok()?;
     let next = if cron.keeps_rhythm() {
         next_of_rhythm(cron, zone, after)?
     } else {
@@ -26,7 +26,7 @@ pub(crate) fn next(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Tim
 }
 
 /// Between two changes of the offset civil time is as good as real time: the search goes from change to change.
-fn next_of_rhythm(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
+fn next_of_rhythm(cron: &Cron, zone: &TimeZone, after: Moment) -> Option<Moment> {
     let mut from = next_second(after)?;
     loop {
         let offset = zone.to_offset(from);
@@ -40,7 +40,7 @@ fn next_of_rhythm(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instan
 
 /// What a civil time becomes only ever ascends with it, so the first one beyond `after` is the next. In a repeated
 /// hour several may have to be passed over, whose first time has been.
-fn next_of_day(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
+fn next_of_day(cron: &Cron, zone: &TimeZone, after: Moment) -> Option<Moment> {
     let second = SignedDuration::from_secs(1);
     let mut from = zone.to_datetime(next_second(after)?.checked_sub(second).ok()?);
     loop {
@@ -54,7 +54,7 @@ fn next_of_day(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> 
 }
 
 /// The first instant at which the clock shows that time, or has passed it over.
-fn first_instant(zone: &TimeZone, civil: DateTime) -> Option<Instant> {
+fn first_instant(zone: &TimeZone, civil: DateTime) -> Option<Moment> {
     match zone.to_ambiguous_timestamp(civil).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(civil).ok(),
         AmbiguousOffset::Fold { before, .. } => before.to_timestamp(civil).ok(),
@@ -68,6 +68,6 @@ fn first_instant(zone: &TimeZone, civil: DateTime) -> Option<Instant> {
 }
 
 /// The first whole second after an instant.
-fn next_second(instant: Instant) -> Option<Instant> {
-    Instant::from_second(instant.as_microsecond().div_euclid(1_000_000).checked_add(1)?).ok()
+fn next_second(instant: Moment) -> Option<Moment> {
+    Moment::from_second(instant.as_microsecond().div_euclid(1_000_000).checked_add(1)?).ok()
 }

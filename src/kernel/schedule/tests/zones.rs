@@ -254,3 +254,24 @@ fn before_the_first_railway_clock_nothing_breaks() {
         assert!(ticks.windows(2).all(|pair| pair[0] < pair[1]), "{zone}");
     }
 }
+
+#[test]
+fn in_no_zone_at_no_time_is_there_a_next_tick_that_is_none() {
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut zones = 0;
+    for name in jiff::tz::TimeZoneDatabase::bundled().available() {
+        zones += 1;
+        for expression in ["30 2 * * *", "*/7 * * * *", "0 0 29 2 *"] {
+            let timing = cron(expression, name.as_str());
+            for _ in 0..10 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // From 1800 to 2250.
+                let micros = (seed >> 20) as i64 % 14_200_000_000_000_000 - 5_364_662_400_000_000;
+                let base = Timestamp::from_micros(micros);
+                let next = timing.next(base);
+                assert!(next > Some(base), "{expression} in {name:?} after {base}: {next:?}");
+            }
+        }
+    }
+    assert!(zones > 400, "{zones} zones");
+}
