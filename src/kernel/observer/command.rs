@@ -83,9 +83,7 @@ pub(crate) enum Note {
     HoldLost(Lost),
     /// The cursor begins anew, and why.
     Reset(String),
-    Delivered {
-        position: u64,
-    },
+    Delivered,
     Failed {
         position: u64,
         failures: u32,

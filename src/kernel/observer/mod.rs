@@ -321,12 +321,12 @@ impl Driver {
             (Source::Batch, Ending::Ok) => {
                 self.batch.pop_front();
                 self.pending.pass(running.position);
-                self.notes.push_back(Note::Delivered { position: running.position });
+                self.notes.push_back(Note::Delivered);
             }
             (Source::Again, Ending::Ok) => {
                 self.again.retain(|item| item.position() != running.position);
                 self.pending.delivered_again(running.position);
-                self.notes.push_back(Note::Delivered { position: running.position });
+                self.notes.push_back(Note::Delivered);
             }
             (Source::Batch, Ending::Failed(detail) | Ending::TimedOut(detail)) => {
                 self.head_failed(detail, now);
