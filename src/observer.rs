@@ -172,6 +172,8 @@ pub struct ObserverReport {
     pub failed: u64,
     /// How many were parked.
     pub parked: u64,
+    /// What went wrong at the last failure, as the callback said it. No log line repeats it.
+    pub last_failure: Option<String>,
     /// How many callbacks took too long and still run. At four nothing is delivered here, and the cursor is
     /// given up, until one ends.
     pub left_behind: u32,
@@ -226,6 +228,7 @@ impl ObserverPump {
             delivered: progress.delivered,
             failed: progress.failed,
             parked: progress.parked,
+            last_failure: progress.last_failure,
             left_behind: progress.left_behind,
             end: progress.ended.map(|fault| fault.map_or(ObserverEnd::Stopped, ObserverEnd::Fault)),
         };

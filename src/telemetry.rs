@@ -1,7 +1,7 @@
 //! The log catalogue and the names of metrics, in one place.
 //!
 //! Every line goes to the target [`LOG_TARGET`] and carries its id as the key-value `event_id`. Payloads,
-//! outputs and connection strings are in none of them. Ids, levels and field names are part of the
+//! outputs, what handlers and callbacks say went wrong, and connection strings are in none of them. Ids, levels and field names are part of the
 //! public face.
 //!
 //! | id | level | what |
@@ -221,10 +221,10 @@ pub(crate) fn queue_left_out(group: &str, queue: &str, wire_name: &str) {
     );
 }
 
-pub(crate) fn delivery_parked(observer: &str, position: u64, failures: u32, detail: &str) {
+pub(crate) fn delivery_parked(observer: &str, position: u64, failures: u32) {
     line!(
         warn, event_id = 1401, observer = observer, position = position, failures = failures;
-        "observer '{observer}': the delivery of transition {position} is parked after {failures} failures, the last: {detail}"
+        "observer '{observer}': the delivery of transition {position} is parked after {failures} failure(s)"
     );
 }
 
@@ -256,16 +256,10 @@ pub(crate) fn cursor_lost(observer: &str, why: &str) {
     );
 }
 
-pub(crate) fn delivery_failed(
-    observer: &str,
-    position: u64,
-    failures: u32,
-    due: Timestamp,
-    detail: &str,
-) {
+pub(crate) fn delivery_failed(observer: &str, position: u64, failures: u32, due: Timestamp) {
     line!(
         warn, event_id = 2104, observer = observer, position = position, failures = failures;
-        "observer '{observer}': the delivery of transition {position} failed ({failures} failures), again at {due}: {detail}"
+        "observer '{observer}': the delivery of transition {position} failed ({failures} failures), again at {due}"
     );
 }
 

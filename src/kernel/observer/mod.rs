@@ -15,8 +15,6 @@
 
 mod command;
 mod pending;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use command::{Command, Ending, Event, Note, Resolution};
 
@@ -533,3 +531,6 @@ const CALL_AGAIN_MAX: Duration = Duration::from_secs(15);
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(10);
 /// A hold that was believed to last longer than this, or than half a lease, is not refused by mistake.
 const SKEW_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests;

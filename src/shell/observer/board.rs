@@ -10,6 +10,7 @@ pub(crate) struct Progress {
     pub(crate) delivered: u64,
     pub(crate) failed: u64,
     pub(crate) parked: u64,
+    pub(crate) last_failure: Option<String>,
     pub(crate) left_behind: u32,
     pub(crate) is_holding: bool,
     /// That it has ended, and by which fault.

@@ -276,24 +276,30 @@ impl Pump {
         Ok(())
     }
 
+    fn failed(&self, detail: String, parked: u64) {
+        self.parts.board.update(self.parts.index, |progress| {
+            progress.failed += 1;
+            progress.parked += parked;
+            progress.last_failure = Some(detail);
+        });
+    }
+
     fn tell(&self, note: Note) {
         let observer = &self.parts.observer;
-        let count = |change: fn(&mut Progress)| self.parts.board.update(self.parts.index, change);
         match note {
             Note::Taken { epoch } => telemetry::cursor_taken(observer, epoch),
             Note::HoldLost(why) => telemetry::cursor_lost(observer, why.describe()),
             Note::Reset(why) => telemetry::cursor_reset(observer, &why),
-            Note::Delivered => count(|progress| progress.delivered += 1),
+            Note::Delivered => {
+                self.parts.board.update(self.parts.index, |progress| progress.delivered += 1);
+            }
             Note::Failed { position, failures, due, detail } => {
-                count(|progress| progress.failed += 1);
-                telemetry::delivery_failed(observer, position, failures, due, &detail);
+                self.failed(detail, 0);
+                telemetry::delivery_failed(observer, position, failures, due);
             }
             Note::Parked { position, failures, detail } => {
-                count(|progress| {
-                    progress.failed += 1;
-                    progress.parked += 1;
-                });
-                telemetry::delivery_parked(observer, position, failures, &detail);
+                self.failed(detail, 1);
+                telemetry::delivery_parked(observer, position, failures);
             }
             Note::LeftBehind { position, count } => {
                 telemetry::callback_left_behind(observer, position, self.parts.timeout, count);
