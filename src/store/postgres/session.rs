@@ -2,7 +2,9 @@
 
 use super::fault::{fault, is_unknown_statement};
 use super::floor::Floors;
-use super::{Inner, claim, dependents, enqueue, lease, operations, reads, report, upkeep};
+use super::{
+    Inner, claim, dependents, enqueue, lease, observing, operations, reads, report, upkeep,
+};
 use crate::store::{
     Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
     EnqueueAnswer, Exchanged, Found, HandedBack, Held, JobFilter, JobRecord, JobRow, Jobs, Lapsed,
@@ -46,6 +48,12 @@ pub(super) enum Call {
     Audit,
     Queues,
     Pumps,
+    Observe,
+    Resolve,
+    ReleaseCursor,
+    Observers,
+    Parked,
+    ChangeObserver,
     Now,
 }
 
@@ -79,6 +87,12 @@ impl Call {
             Self::Audit => reads::AUDIT,
             Self::Queues => reads::QUEUES,
             Self::Pumps => upkeep::PUMPS,
+            Self::Observe => observing::OBSERVE,
+            Self::Resolve => observing::RESOLVE,
+            Self::ReleaseCursor => observing::RELEASE,
+            Self::Observers => observing::OBSERVERS,
+            Self::Parked => observing::PARKED,
+            Self::ChangeObserver => observing::CHANGE_OBSERVER,
             Self::Now => "SELECT clock_timestamp()",
         }
     }

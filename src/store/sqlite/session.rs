@@ -41,7 +41,7 @@ impl SqliteSession {
     }
 
     /// Runs `work` outside of any transaction: each statement sees a snapshot of its own.
-    fn read<T>(
+    pub(super) fn read<T>(
         &mut self,
         work: impl FnOnce(&Connection, Timestamp) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
@@ -52,7 +52,7 @@ impl SqliteSession {
 
     /// Runs `work` in a transaction that holds the write lock from its beginning. The time it is given
     /// was read under that lock.
-    fn write<T>(
+    pub(super) fn write<T>(
         &mut self,
         work: impl FnOnce(&mut Work<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {

@@ -113,6 +113,10 @@ DECLARE
     v_rooms bigint[];
     v_slot integer;
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observers) THEN
+        p_history := 1;
+    END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.require_read_committed_v1();
     END IF;

@@ -94,6 +94,10 @@ CREATE FUNCTION {schema}.enqueue_v2(
 DECLARE
     v_now CONSTANT timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observers) THEN
+        p_history := 1;
+    END IF;
     store_time := v_now;
     WITH added AS (
         INSERT INTO {schema}.jobs
@@ -173,8 +177,9 @@ END
 -- The advertised way in for every language, inside any transaction: a JSON object with `wire_name` and
 -- `payload`, and optionally `id`, `version`, `queue`, `due_at` (RFC 3339) or `delay_ms`, `retry`,
 -- `timeout_ms`, `tags`, `parents` (ids of jobs) and `parent_rule` (`OnSuccess` or `OnAnyTerminal`). Answers the
--- job's id. An id that exists is left as it is. What is wrong with the job is SQLSTATE 22023. Its birth is in no
--- history: what a store keeps is its programs' setting, which is not known here.
+-- job's id. An id that exists is left as it is. What is wrong with the job is SQLSTATE 22023. Its birth is in
+-- a history only where an observer is registered: what a store keeps otherwise is its programs' setting, which is
+-- not known here.
 CREATE OR REPLACE FUNCTION {schema}.enqueue(p_job json) RETURNS uuid LANGUAGE plpgsql VOLATILE
 SET standard_conforming_strings = on SET search_path = pg_catalog, pg_temp AS {tag}
 DECLARE
