@@ -164,6 +164,8 @@ fn a_cursor_that_is_asked_to_move_backward_degrades_and_the_observer_goes_on(wor
     let scene = Scene::set(world, "regresses", quick_observer());
     let told_before = world.enqueue(task("before"));
     assert_eq!(scene.ear.heard().job, told_before);
+    let lag = || world.client.monitor().observer_lag(&scene.name).expect("read");
+    eventually("that is written", || lag() == Some(Duration::ZERO));
     let before = (counted(trigger), degraded(trigger));
     let tampered = Arc::new(AtomicBool::new(false));
     // The store's own check, met with a position that lies behind.
