@@ -43,10 +43,14 @@ BEGIN
     SELECT array_agg(f.id) INTO v_gone FROM unnest(v_free) AS f (id)
     WHERE NOT EXISTS (SELECT 1 FROM {schema}.lineage AS l WHERE l.parent = f.id);
     IF EXISTS (SELECT FROM {schema}.observers) THEN
-        SELECT array_agg(u.job) FILTER (WHERE NOT u.is_awaited),
-            coalesce(sum(u.unpassed) FILTER (WHERE NOT u.is_awaited), 0)
+        SELECT array_agg(g.id) FILTER (WHERE NOT s.is_awaited),
+            coalesce(sum(s.unpassed) FILTER (WHERE NOT s.is_awaited), 0)
         INTO v_gone, unobserved
-        FROM unnest(v_gone) AS g (id) CROSS JOIN LATERAL {schema}.unpassed_v4(g.id, p_awaited) AS u;
+        FROM unnest(v_gone) AS g (id) CROSS JOIN LATERAL (
+            SELECT count(*) FILTER (WHERE t.unpassed) AS unpassed,
+                coalesce(bool_or(t.unpassed AND t.at > p_awaited), false) AS is_awaited
+            FROM {schema}.standing_v4(g.id, 9223372036854775807) AS t
+        ) AS s;
     END IF;
     IF v_gone IS NULL THEN
         RETURN;
@@ -71,30 +75,31 @@ CREATE FUNCTION {schema}.trim_transitions_v2(
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 DECLARE
     v_jobs uuid[];
-    v_observed CONSTANT boolean := EXISTS (SELECT FROM {schema}.observers);
+    v_gone bigint[];
 BEGIN
     SELECT array_agg(DISTINCT t.job), count(*), max(t.position) INTO v_jobs, looked_at, last_position
     FROM (
         SELECT t.job, t.position FROM {schema}.transitions AS t
         WHERE t.position > p_from ORDER BY t.position LIMIT p_max
     ) AS t;
-    WITH gone AS (
-        DELETE FROM {schema}.transitions AS t
-        USING unnest(v_jobs) AS m (job) CROSS JOIN LATERAL (
-            -- As a range, so that only the index of jobs has this order.
+    IF EXISTS (SELECT FROM {schema}.observers) THEN
+        SELECT array_agg(t.place), count(*) FILTER (WHERE t.unpassed) INTO v_gone, unobserved
+        FROM unnest(v_jobs) AS m (job) CROSS JOIN LATERAL (
             SELECT n.position FROM {schema}.transitions AS n WHERE n.job >= m.job AND n.job <= m.job
             ORDER BY n.job DESC, n.position DESC OFFSET p_kept LIMIT 1
-        ) AS last
-        WHERE t.job = m.job AND t.position <= last.position
-            AND (NOT v_observed OR t.at <= p_awaited OR NOT EXISTS (
-                SELECT 1 FROM {schema}.observers AS o WHERE NOT {schema}.passed_v4(
-                    t.xid, t.position, o.base, o.top, o.passed, o.origin_xid, o.origin)))
-        RETURNING t.xid, t.position
-    )
-    SELECT count(*) INTO unobserved FROM gone AS t
-    WHERE v_observed AND EXISTS (
-        SELECT 1 FROM {schema}.observers AS o WHERE NOT {schema}.passed_v4(
-            t.xid, t.position, o.base, o.top, o.passed, o.origin_xid, o.origin));
+        ) AS last CROSS JOIN LATERAL {schema}.standing_v4(m.job, last.position) AS t
+        WHERE NOT t.unpassed OR t.at <= p_awaited;
+        DELETE FROM {schema}.transitions AS t WHERE t.position = ANY (v_gone);
+        RETURN;
+    END IF;
+    unobserved := 0;
+    DELETE FROM {schema}.transitions AS t
+    USING unnest(v_jobs) AS m (job) CROSS JOIN LATERAL (
+        -- As a range, so that only the index of jobs has this order.
+        SELECT n.position FROM {schema}.transitions AS n WHERE n.job >= m.job AND n.job <= m.job
+        ORDER BY n.job DESC, n.position DESC OFFSET p_kept LIMIT 1
+    ) AS last
+    WHERE t.job = m.job AND t.position <= last.position;
 END
 {tag};
 

@@ -42,12 +42,13 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.require_read_committed_v1();
     END IF;
-    LOOP
+    -- Somebody else may register it first, and an operator remove it again, though hardly so often.
+    FOR v_try IN 1 .. 100 LOOP
         SELECT o.* INTO v FROM {schema}.observers AS o WHERE o.observer = p_observer FOR UPDATE;
         EXIT WHEN FOUND;
-        IF v_rows > 0 THEN
+        IF v_rows > 0 OR v_try = 100 THEN
             PERFORM {schema}.violated_v1('GuaranteedRowAbsent',
-                'the cursor of an observer is not there that this transaction has made');
+                'the cursor of an observer is not there that this transaction has made sure of');
         END IF;
         INSERT INTO {schema}.observers
             (observer, registered_at, system, origin_xid, origin, base, mark_xids, marks)
@@ -56,7 +57,6 @@ BEGIN
             CASE WHEN v_marks THEN ARRAY[pg_current_xact_id()] ELSE '{}' END,
             CASE WHEN v_marks THEN ARRAY[v_high] ELSE '{}' END
         ON CONFLICT (observer) DO NOTHING;
-        -- None where somebody else was first, whose row may be removed again by now.
         GET DIAGNOSTICS v_rows = ROW_COUNT;
     END LOOP;
     v_now := coalesce(p_now, clock_timestamp());

@@ -85,13 +85,17 @@ CREATE FUNCTION {schema}.passed_v4(
         OR p_position <= p_passed AND {schema}.seen_v4(p_xid, p_position, p_top, p_origin_xid, p_origin)
 {tag};
 
--- How many of a job's transitions some observer has not passed, and whether any of these is younger than a time.
-CREATE FUNCTION {schema}.unpassed_v4(p_job uuid, p_since timestamptz)
-RETURNS TABLE (job uuid, unpassed bigint, is_awaited boolean) LANGUAGE sql STABLE AS {tag}
-    SELECT p_job, count(*), coalesce(bool_or(t.at > p_since), false) FROM {schema}.transitions AS t
-    WHERE t.job = p_job AND EXISTS (
+-- The transitions of a job up to a position, and whether some observer has not passed them.
+CREATE FUNCTION {schema}.standing_v4(p_job uuid, p_until bigint)
+RETURNS TABLE (place bigint, at timestamptz, unpassed boolean) LANGUAGE plpgsql STABLE AS {tag}
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT t.position, t.at, EXISTS (
         SELECT 1 FROM {schema}.observers AS o WHERE NOT {schema}.passed_v4(
             t.xid, t.position, o.base, o.top, o.passed, o.origin_xid, o.origin))
+    FROM {schema}.transitions AS t WHERE t.job = p_job AND t.position <= p_until;
+END
 {tag};
 
 -- A position up to which `p_until` sees nothing that `p_base` does not.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::JobState;
 use crate::invariant::InvariantTrigger;
-use crate::store::postgres::migrate::{self, Failure, MIGRATIONS};
+use crate::store::postgres::migrate::{self, Failure, MIGRATIONS, VERSION};
 use crate::store::postgres::schema::Schema;
 use crate::store::postgres::{PostgresOpenError, fault};
 use crate::store::{FaultClass, QueueChange, StoreError, classify};
@@ -92,7 +92,10 @@ fn a_dozen_openers_of_an_old_schema_all_succeed() {
     let text =
         schema.fill("SELECT count(*), min(version), min(min_reader) FROM {schema}.schema_version");
     let row = raw().query_one(&text, &[]).unwrap();
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i32>(1), row.get::<_, i32>(2)), (1, 2, 2));
+    assert_eq!(
+        (row.get::<_, i64>(0), row.get::<_, i32>(1), row.get::<_, i32>(2)),
+        (1, VERSION, VERSION)
+    );
 }
 
 #[test]
@@ -108,7 +111,7 @@ fn a_migration_waits_for_who_uses_the_table_and_then_goes_on() {
 
 /// Whether a session of a group would be given up for it, and asked for anew.
 fn expect_gives_up_its_session(error: &StoreError, expected: i32) {
-    let Some(PostgresOpenError::SchemaTooNew { min_reader, known: 2 }) = error.downcast_ref()
+    let Some(PostgresOpenError::SchemaTooNew { min_reader, known: VERSION }) = error.downcast_ref()
     else {
         panic!("{error:?}")
     };
@@ -141,7 +144,7 @@ fn calls_of_version_1_say_that_the_schema_is_too_new_for_them() {
     for statement in &statements {
         let error = client.query(statement, &[]).unwrap_err();
         assert_eq!(error.code().map(|code| code.code()), Some("BW003"));
-        expect_gives_up_its_session(&fault::fault(error), 2);
+        expect_gives_up_its_session(&fault::fault(error), VERSION);
     }
     // What was told no lie stays: leases can be kept, and jobs enqueued.
     let renew = "SELECT store_time FROM {schema}.renew_v1(gen_random_uuid(), '{}', '{}', 9)";
@@ -162,18 +165,22 @@ fn a_session_that_runs_gives_way_to_a_newer_release() {
     let head = head[..head.find("AS {tag}").unwrap()].replace("CREATE", "CREATE OR REPLACE");
     let text = format!(
         "{head} AS {{tag}} BEGIN PERFORM {{schema}}.too_new_v2(); END {{tag}}; \
-         UPDATE {{schema}}.schema_version SET version = 3, min_reader = 3"
+         UPDATE {{schema}}.schema_version SET version = {0}, min_reader = {0}",
+        VERSION + 1
     );
     raw().batch_execute(&place.store.inner.schema.fill(&text)).unwrap();
     let (plan, accepts) = (plan(&[("q", 5)]), accepts("work", 1));
     let claim = Claim::new(WorkerId::new(), 5, &plan, &accepts, LEASE);
     let error = session.claim(&claim).unwrap_err();
     assert_eq!(error.code(), Some("BW003"));
-    expect_gives_up_its_session(&error, 3);
-    expect_gives_up_its_session(&place.store.open_session().map(drop).unwrap_err(), 3);
+    expect_gives_up_its_session(&error, VERSION + 1);
+    expect_gives_up_its_session(&place.store.open_session().map(drop).unwrap_err(), VERSION + 1);
     let opened = PostgresStore::builder(config()).schema(&place.schema).open().unwrap_err();
-    let text = "the schema needs code that knows schema version 3, and this release knows 2";
-    assert!(opened.to_string().contains(text), "{opened}");
+    let text = format!(
+        "the schema needs code that knows schema version {}, and this release knows {VERSION}",
+        VERSION + 1
+    );
+    assert!(opened.to_string().contains(&text), "{opened}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::*;
 use crate::invariant::InvariantTrigger;
 use crate::store::StoreError;
 use crate::store::postgres::PostgresOpenError;
+use crate::store::postgres::migrate::VERSION;
 use std::sync::Barrier;
 
 fn refusal(error: &StoreError) -> &PostgresOpenError {
@@ -67,7 +68,7 @@ fn a_dozen_openers_at_once_all_succeed() {
     });
     let text = format!("SELECT count(*), min(version) FROM \"{schema}\".schema_version");
     let row = raw().query_one(&text, &[]).unwrap();
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i32>(1)), (1, 2));
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i32>(1)), (1, VERSION));
     let second =
         format!("INSERT INTO \"{schema}\".schema_version (version, min_reader) VALUES (2, 1)");
     assert!(raw().batch_execute(&second).is_err(), "one row is enforced");
@@ -84,7 +85,10 @@ fn a_newer_schema_is_refused_once_it_says_so() {
     let opened = PostgresStore::builder(config()).schema(&place.schema).open();
     for error in [opened.unwrap_err(), place.store.open_session().map(drop).unwrap_err()] {
         assert!(
-            matches!(refusal(&error), PostgresOpenError::SchemaTooNew { min_reader: 7, known: 2 }),
+            matches!(
+                refusal(&error),
+                PostgresOpenError::SchemaTooNew { min_reader: 7, known: VERSION }
+            ),
             "{error}"
         );
     }

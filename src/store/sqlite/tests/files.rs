@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::sqlite::migrate::LATEST;
 use crate::store::sqlite::work::Work;
 use crate::store::sqlite::{SqliteFault, Synchronous};
 use crate::store::{FaultClass, StoreError, classify};
@@ -92,7 +93,7 @@ fn a_newer_schema_is_refused_and_a_newer_one_that_still_serves_us_is_not() {
     let SqliteFault::SchemaTooNew { version, min_reader, known, .. } = fault(&error) else {
         panic!("{error}");
     };
-    assert_eq!((*version, *min_reader, *known), (9, 8, 2));
+    assert_eq!((*version, *min_reader, *known), (9, 8, LATEST));
     let error = bench.store.open_session().err().expect("an open store is refused too");
     assert!(matches!(fault(&error), SqliteFault::SchemaTooNew { .. }));
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::sqlite::SqliteFault;
+use crate::store::sqlite::migrate::LATEST;
 use crate::store::{
     BulkChange, Due, FaultClass, JobFilter, LeaseRef, Mode, Page, ParentRule, Purge, Renewed,
     Retention, RowReport, StoreError, classify,
@@ -104,7 +105,7 @@ fn versions(path: &Path) -> Vec<(u32, u32)> {
 fn a_file_of_version_1_is_migrated_by_opening_it_and_its_jobs_go_on() {
     let old = Old::new();
     let store = old.open();
-    assert_eq!(versions(&old.path()), [(2, 2)]);
+    assert_eq!(versions(&old.path()), [(LATEST, LATEST)]);
     let mut session = store.open_session().expect("a session");
     let counts = session.counts().expect("no fault");
     let counted: Vec<_> = counts.iter().map(|count| (count.state, count.count)).collect();
@@ -179,7 +180,7 @@ fn a_dozen_may_open_a_file_of_version_1_at_once() {
                 });
             }
         });
-        assert_eq!(versions(&old.path()), [(2, 2)]);
+        assert_eq!(versions(&old.path()), [(LATEST, LATEST)]);
         let counts = old.open().open_session().expect("a session").counts().expect("no fault");
         assert_eq!(counts[0].count, 13);
     }
@@ -232,7 +233,7 @@ fn a_migration_that_fails_leaves_the_file_as_it_was() {
     assert_eq!(conn.query_row(tables, [], |row| row.get(0)), Ok(0));
     conn.execute_batch("DROP VIEW backwave_jobs_v2").expect("dropped");
     old.open();
-    assert_eq!(versions(&old.path()), [(2, 2)]);
+    assert_eq!(versions(&old.path()), [(LATEST, LATEST)]);
 }
 
 #[test]
@@ -247,12 +248,15 @@ fn a_file_that_becomes_too_new_under_a_session_stops_its_writes_and_passes_once_
     };
     let too_new = |error: &StoreError| {
         let fault = error.downcast_ref();
-        assert!(matches!(fault, Some(SqliteFault::SchemaTooNew { min_reader: 3, known: 2, .. })));
+        let Some(SqliteFault::SchemaTooNew { min_reader, known: LATEST, .. }) = fault else {
+            panic!("{error}")
+        };
+        assert_eq!(*min_reader, LATEST + 1);
         assert!(error.session_lost(), "{error}");
         assert_eq!(classify(error, bench.store.fault_classifier()), FaultClass::Transient);
         assert_eq!(error.trigger(), None);
     };
-    set(3);
+    set(LATEST + 1);
     let row = bench.outcome(&held, Outcome::Succeeded);
     let (worker, leases) = (bench.worker, [LeaseRef { job: held.id, attempt: 1 }]);
     let plan = [QueueQuota { queue: "default".to_owned(), quota: 1 }];
@@ -279,7 +283,7 @@ fn a_file_that_becomes_too_new_under_a_session_stops_its_writes_and_passes_once_
     too_new(&bench.store.open_session().err().expect("it must not even read"));
     too_new(&SqliteStore::open(bench.path()).expect_err("it must not even read"));
 
-    set(2);
+    set(LATEST);
     let counts = bench.session.counts().expect("no fault");
     assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 2);
     assert_eq!(bench.state(held.id), JobState::Leased);
