@@ -7,6 +7,7 @@
 //! | [`cancellation`] | How does a handler learn that it should end? |
 //! | [`transactions`] | How do I enqueue together with my own rows? |
 //! | [`dependencies`] | How do I run a job after others, with what they left behind? |
+//! | [`observers`] | How is my program told what becomes of jobs? |
 //! | [`testing`] | How do I test handlers and the code that enqueues? |
 //! | [`operating`] | What do I configure, watch and do in production? |
 //! | [`fail_stop`] | A group has halted: what happened, and what now? |
@@ -31,6 +32,9 @@ pub mod transactions {}
 
 #[doc = include_str!("dependencies.md")]
 pub mod dependencies {}
+
+#[doc = include_str!("observers.md")]
+pub mod observers {}
 
 #[doc = include_str!("testing.md")]
 pub mod testing {}

@@ -6,6 +6,7 @@
 pub(crate) mod dispatch;
 pub(crate) mod driver;
 pub(crate) mod latch;
+pub(crate) mod observer;
 pub(crate) mod retry;
 pub(crate) mod state;
 pub(crate) mod text;
