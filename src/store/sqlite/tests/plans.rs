@@ -93,7 +93,10 @@ fn each_other_statement_finds_its_rows_by_an_index() {
         (observing::WANTED, &["SEARCH p USING INDEX backwave_parked_wanted (observer=?)"]),
         (observing::PARKED, &["SEARCH p USING PRIMARY KEY (observer=? AND position>?)"]),
         (purge::AWAITED, &[transitions]),
-        (purge::COUNT_BEYOND, &[transitions]),
+        (
+            purge::COUNT_BEYOND,
+            &["SEARCH t USING COVERING INDEX backwave_transitions_job (job=? AND rowid>?)"],
+        ),
         (records::PARENTS, &["SEARCH l USING PRIMARY KEY (child=?)", jobs_by_id]),
         (records::ANCESTOR, &["SEARCH l USING PRIMARY KEY (child=?)", jobs_by_id]),
     ];
