@@ -114,7 +114,7 @@ DECLARE
     v_slot integer;
 BEGIN
     -- An observer is to be told of it, whatever is kept otherwise.
-    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observers) THEN
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
         p_history := 1;
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN

@@ -95,7 +95,7 @@ DECLARE
     v_now CONSTANT timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     -- An observer is to be told of it, whatever is kept otherwise.
-    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observers) THEN
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
         p_history := 1;
     END IF;
     store_time := v_now;

@@ -46,7 +46,7 @@ DECLARE
     v_ended uuid[];
 BEGIN
     -- An observer is to be told of it, whatever is kept otherwise.
-    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observers) THEN
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
         p_history := 1;
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -123,7 +123,7 @@ DECLARE
     v_ended uuid[];
 BEGIN
     -- An observer is to be told of it, whatever is kept otherwise.
-    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observers) THEN
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
         p_history := 1;
     END IF;
     PERFORM {schema}.require_read_committed_v1();
@@ -203,7 +203,7 @@ DECLARE
     v_expected integer;
 BEGIN
     -- An observer is to be told of it, whatever is kept otherwise.
-    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observers) THEN
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
         p_history := 1;
     END IF;
     PERFORM {schema}.require_read_committed_v1();
@@ -277,7 +277,7 @@ DECLARE
     v_dues timestamptz[];
 BEGIN
     -- An observer is to be told of it, whatever is kept otherwise.
-    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observers) THEN
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
         p_history := 1;
     END IF;
     PERFORM {schema}.require_read_committed_v1();

@@ -42,15 +42,15 @@ BEGIN
     -- In a later snapshot, which sees the dependents of whoever let go before.
     SELECT array_agg(f.id) INTO v_gone FROM unnest(v_free) AS f (id)
     WHERE NOT EXISTS (SELECT 1 FROM {schema}.lineage AS l WHERE l.parent = f.id);
-    IF EXISTS (SELECT FROM {schema}.observers) THEN
-        SELECT array_agg(g.id) FILTER (WHERE NOT s.is_awaited),
-            coalesce(sum(s.unpassed) FILTER (WHERE NOT s.is_awaited), 0)
-        INTO v_gone, unobserved
-        FROM unnest(v_gone) AS g (id) CROSS JOIN LATERAL (
-            SELECT count(*) FILTER (WHERE t.unpassed) AS unpassed,
-                coalesce(bool_or(t.unpassed AND t.at > p_awaited), false) AS is_awaited
-            FROM {schema}.standing_v4(g.id, 9223372036854775807) AS t
-        ) AS s;
+    IF EXISTS (SELECT FROM {schema}.observed) THEN
+        WITH t AS MATERIALIZED (
+            SELECT s.job, s.at, s.unpassed FROM {schema}.standing_v4(v_gone, NULL) AS s
+        ), a AS MATERIALIZED (
+            SELECT DISTINCT t.job FROM t WHERE t.unpassed AND t.at > p_awaited
+        )
+        SELECT (SELECT array_agg(g.id) FROM unnest(v_gone) AS g (id) WHERE g.id NOT IN (SELECT a.job FROM a)),
+            (SELECT count(*) FROM t WHERE t.unpassed AND t.job NOT IN (SELECT a.job FROM a))
+        INTO v_gone, unobserved;
     END IF;
     IF v_gone IS NULL THEN
         RETURN;
@@ -75,6 +75,7 @@ CREATE FUNCTION {schema}.trim_transitions_v2(
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 DECLARE
     v_jobs uuid[];
+    v_lasts bigint[];
     v_gone bigint[];
 BEGIN
     SELECT array_agg(DISTINCT t.job), count(*), max(t.position) INTO v_jobs, looked_at, last_position
@@ -82,13 +83,14 @@ BEGIN
         SELECT t.job, t.position FROM {schema}.transitions AS t
         WHERE t.position > p_from ORDER BY t.position LIMIT p_max
     ) AS t;
-    IF EXISTS (SELECT FROM {schema}.observers) THEN
-        SELECT array_agg(t.place), count(*) FILTER (WHERE t.unpassed) INTO v_gone, unobserved
+    IF EXISTS (SELECT FROM {schema}.observed) THEN
+        SELECT array_agg(m.job), array_agg(last.position) INTO v_jobs, v_lasts
         FROM unnest(v_jobs) AS m (job) CROSS JOIN LATERAL (
             SELECT n.position FROM {schema}.transitions AS n WHERE n.job >= m.job AND n.job <= m.job
             ORDER BY n.job DESC, n.position DESC OFFSET p_kept LIMIT 1
-        ) AS last CROSS JOIN LATERAL {schema}.standing_v4(m.job, last.position) AS t
-        WHERE NOT t.unpassed OR t.at <= p_awaited;
+        ) AS last;
+        SELECT array_agg(t.place), count(*) FILTER (WHERE t.unpassed) INTO v_gone, unobserved
+        FROM {schema}.standing_v4(v_jobs, v_lasts) AS t WHERE NOT t.unpassed OR t.at <= p_awaited;
         DELETE FROM {schema}.transitions AS t WHERE t.position = ANY (v_gone);
         RETURN;
     END IF;

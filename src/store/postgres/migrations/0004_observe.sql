@@ -58,6 +58,9 @@ BEGIN
             CASE WHEN v_marks THEN ARRAY[v_high] ELSE '{}' END
         ON CONFLICT (observer) DO NOTHING;
         GET DIAGNOSTICS v_rows = ROW_COUNT;
+        IF v_rows > 0 THEN
+            INSERT INTO {schema}.observed (observer) VALUES (p_observer) ON CONFLICT (observer) DO NOTHING;
+        END IF;
     END LOOP;
     v_now := coalesce(p_now, clock_timestamp());
     IF NOT v.is_free AND v.worker <> p_worker AND v.expiry > v_now THEN

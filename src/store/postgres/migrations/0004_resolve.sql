@@ -110,6 +110,7 @@ BEGIN
     END IF;
     GET DIAGNOSTICS touched = ROW_COUNT;
     IF p_action = 14 THEN
+        DELETE FROM {schema}.observed AS o WHERE o.observer = p_observer;
         DELETE FROM {schema}.observers AS o WHERE o.observer = p_observer;
         GET DIAGNOSTICS touched = ROW_COUNT;
     END IF;

@@ -44,6 +44,11 @@ CREATE TABLE {schema}.observers (
         (failing_position IS NULL) = (failures IS NULL) AND (failing_position IS NULL) = (failing_due_at IS NULL))
 ) WITH (fillfactor = 50);
 
+-- The same observers, in rows that are never updated: what every writer asks first is whether there is one.
+CREATE TABLE {schema}.observed (
+    observer text COLLATE "C" PRIMARY KEY
+);
+
 -- Deliveries given up: copies, since a purge may take what they are of.
 CREATE TABLE {schema}.parked (
     observer text COLLATE "C" NOT NULL,
@@ -85,16 +90,22 @@ CREATE FUNCTION {schema}.passed_v4(
         OR p_position <= p_passed AND {schema}.seen_v4(p_xid, p_position, p_top, p_origin_xid, p_origin)
 {tag};
 
--- The transitions of a job up to a position, and whether some observer has not passed them.
-CREATE FUNCTION {schema}.standing_v4(p_job uuid, p_until bigint)
-RETURNS TABLE (place bigint, at timestamptz, unpassed boolean) LANGUAGE plpgsql STABLE AS {tag}
+-- The transitions of jobs, each up to a position where one is given, and whether some observer has not passed them.
+CREATE FUNCTION {schema}.standing_v4(p_jobs uuid[], p_untils bigint[])
+RETURNS TABLE (job uuid, place bigint, at timestamptz, unpassed boolean) LANGUAGE plpgsql STABLE AS {tag}
 #variable_conflict use_column
+DECLARE
+    -- Once for all of them: their table holds many a version of each.
+    v_observers CONSTANT {schema}.observers[] := ARRAY(SELECT o FROM {schema}.observers AS o);
 BEGIN
     RETURN QUERY
-    SELECT t.position, t.at, EXISTS (
-        SELECT 1 FROM {schema}.observers AS o WHERE NOT {schema}.passed_v4(
+    SELECT t.job, t.position, t.at, EXISTS (
+        SELECT 1 FROM unnest(v_observers) AS o WHERE NOT {schema}.passed_v4(
             t.xid, t.position, o.base, o.top, o.passed, o.origin_xid, o.origin))
-    FROM {schema}.transitions AS t WHERE t.job = p_job AND t.position <= p_until;
+    FROM unnest(p_jobs, p_untils) AS u (job, until) CROSS JOIN LATERAL (
+        SELECT n.job, n.position, n.at, n.xid FROM {schema}.transitions AS n
+        WHERE n.job = u.job AND n.position <= coalesce(u.until, 9223372036854775807)
+    ) AS t;
 END
 {tag};
 

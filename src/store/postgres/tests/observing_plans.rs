@@ -91,8 +91,9 @@ fn in_a_log_of_a_million_one_call_looks_at_a_bounded_number_of_transitions() {
         }
         assert!(looked > 4_000, "{looked}: all of it is looked at");
     }
+    // Once more from the beginning, where others were busy as it registered: nobody knows since when.
     let expected = u64::try_from(LOG).unwrap() / 5_000;
-    assert!(calls >= expected && calls <= expected + 5, "{calls} calls");
+    assert!(calls >= expected && calls <= 2 * expected + 5, "{calls} calls");
 
     // At the head of it, with a writer that has been under way since before, a call looks at what is new.
     let mut client = raw();
