@@ -3,6 +3,8 @@
 //! Every command must be taken before the scene goes on, so that nothing is asked for unseen. Notes are
 //! kept apart.
 
+mod random;
+
 use super::*;
 use crate::store::{CursorLease, Transition, TransitionBy};
 use crate::{JobId, JobState};
