@@ -148,6 +148,6 @@ mod tests {
                 digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
             })
             .collect();
-        assert_eq!(hashes, ["76d15e8a8bb52113", "2344abdc78155def", "b5580d4a03dba778"]);
+        assert_eq!(hashes, ["76d15e8a8bb52113", "43885790be03faa4", "b5580d4a03dba778"]);
     }
 }

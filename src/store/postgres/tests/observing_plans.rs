@@ -83,11 +83,13 @@ fn in_a_log_of_a_million_one_call_looks_at_a_bounded_number_of_transitions() {
     loop {
         let seen = watcher.look_for(&mut session, &none);
         assert!(seen.batch.is_empty());
-        assert!(looked_at(&told, "a page without a match") <= 5_000);
+        let looked = looked_at(&told, "a page without a match");
+        assert!(looked <= 5_000, "{looked}");
         calls += 1;
         if !seen.more {
             break;
         }
+        assert!(looked > 4_000, "{looked}: all of it is looked at");
     }
     let expected = u64::try_from(LOG).unwrap() / 5_000;
     assert!(calls >= expected && calls <= expected + 5, "{calls} calls");
@@ -101,13 +103,13 @@ fn in_a_log_of_a_million_one_call_looks_at_a_bounded_number_of_transitions() {
         told.plans.lock().unwrap().clear();
         let seen = watcher.look_for(&mut session, &all);
         assert_eq!(seen.batch.len(), 2);
-        assert!(looked_at(&told, "a look at the head") <= 10);
+        assert!(looked_at(&told, "a look at the head") <= 20);
         watcher.pass(&mut session, seen.batch[1].transition.position);
-        assert!(looked_at(&told, "a resolution") == 0);
+        assert_eq!(looked_at(&told, "a resolution"), 0);
         assert!(watcher.look_for(&mut session, &all).batch.is_empty());
-        assert!(looked_at(&told, "an empty look") <= 10);
+        assert!(looked_at(&told, "an empty look") <= 20);
         session.observers().unwrap();
-        assert!(looked_at(&told, "the observers") <= 10);
+        assert!(looked_at(&told, "the observers") <= 20);
     }
     tx.commit().unwrap();
     assert_eq!(watcher.look_for(&mut session, &all).batch.len(), 1);

@@ -151,7 +151,8 @@ macro_rules! parked_columns {
 pub(in crate::store::sqlite) const WANTED: &str = concat!(
     "SELECT ",
     parked_columns!(),
-    " FROM main.backwave_parked AS p WHERE p.observer = ?1 AND p.is_wanted = 1 \
+    " FROM main.backwave_parked AS p INDEXED BY backwave_parked_wanted \
+      WHERE p.observer = ?1 AND p.is_wanted = 1 \
       ORDER BY p.position LIMIT ?2"
 );
 

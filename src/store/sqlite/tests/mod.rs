@@ -7,6 +7,7 @@ mod enqueueing;
 mod files;
 mod leases;
 mod migrating;
+mod observing;
 mod plans;
 mod settling;
 
