@@ -70,7 +70,6 @@ fn told() -> Vec<Line> {
         lines::record();
         tell(&sqlite(), "sqlite");
         tell(&postgres(), "postgres");
-        observed(&support::world::memory(), "observed, memory");
         cannot_connect();
         degrade(InvariantTrigger::ObserverCursorRegressed, None, "it went back");
     });
@@ -119,6 +118,7 @@ fn tell(world: &World, place: &str) {
     refused_outcome(world, &format!("refused, {place}"));
     deaf_handler(world, &format!("deaf, {place}"));
     halt_and_heir(world, &format!("halts, {place}"));
+    observed(world, &format!("observed, {place}"));
 }
 
 fn ordinary_life(world: &World, name: &str) {

@@ -254,7 +254,7 @@ fn a_hold_lost_to_another_node_is_told_and_its_late_report_moves_nothing(world: 
     assert_eq!((lease.epoch, batch[0].job), (2, job));
     gate.open();
     eventually("it is told", || lines::of_observer(&name, 2103).len() == 1);
-    assert_eq!(pump.reports()[0].is_holding, false);
+    assert!(!pump.reports()[0].is_holding);
     assert_eq!(counted(trigger), before, "a hold that ran out is no surprise");
     let mut resolve = Resolve::new(&name, other, lease.epoch, round, Duration::from_secs(60));
     resolve.until = Some(batch[0].position());

@@ -20,7 +20,10 @@ use support::drill::Dice;
 use support::observing::{Ear, births, observe, quick_observer};
 use support::world::{Task, World, eventually, quick, task};
 
-on_every_store!(whatever_becomes_of_its_pumps_an_observer_is_told_of_everything_in_order,);
+on_every_store!(
+    whatever_becomes_of_its_pumps_an_observer_is_told_of_everything_in_order,
+    what_this_process_writes_is_told_without_waiting_for_a_poll,
+);
 
 /// What was told of each job: the positions, in the order in which they were told for the first time.
 #[derive(Default)]
@@ -154,6 +157,21 @@ fn whatever_becomes_of_its_pumps_an_observer_is_told_of_everything_in_order(worl
     drop((pumps, group));
 }
 
+fn what_this_process_writes_is_told_without_waiting_for_a_poll(world: &World) {
+    let ear = Ear::new();
+    let options = quick_observer().lease(Duration::from_secs(600));
+    let rare = options.poll_interval(Duration::from_secs(100));
+    let filter = TransitionFilter::new().state(JobState::Scheduled).state(JobState::Succeeded);
+    let observers = Observers::new().on_with("hinted", filter, rare, ear.hears());
+    let pump = observe(world, observers);
+    eventually("it has looked", || pump.reports()[0].is_holding);
+    let job = world.enqueue(task("a"));
+    assert_eq!((ear.heard().job, ear.unheard()), (job, Vec::new()));
+    let group = world.spawn(Registry::new().handle(|_, _: Task| Ok(())), quick("works"));
+    assert_eq!(ear.heard().to(), JobState::Succeeded);
+    drop(group);
+}
+
 /// What a child process does; in the harness's own process it does nothing.
 #[test]
 fn child() {
@@ -284,7 +302,7 @@ fn an_older_transaction_that_ends_a_younger_ones_job_is_told_of_after_its_birth(
     let job = world.enqueue(task("younger"));
     assert_eq!((ear.heard().to(), ear.unheard()), (JobState::Scheduled, Vec::new()));
     let cancel = format!(
-        "SELECT * FROM \"{}\".request_cancel_v2('ada', '{job}'::uuid, 0::smallint)",
+        "SELECT answer FROM \"{}\".request_cancel_v2('ada', '{job}'::uuid, 0::smallint)",
         schema.name()
     );
     tx.execute(&cancel, &[]).expect("cancelled");

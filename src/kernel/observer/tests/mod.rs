@@ -3,6 +3,8 @@
 //! Every command must be taken before the scene goes on, so that nothing is asked for unseen. Notes are
 //! kept apart.
 
+mod random;
+
 use super::*;
 use crate::store::{CursorLease, Transition, TransitionBy};
 use crate::{JobId, JobState};
@@ -373,6 +375,21 @@ fn a_lost_hold_drops_what_was_not_written_and_lets_the_callback_finish() {
     scene.rests();
     scene.ends(delivery, Ending::Ok);
     scene.succeeds_with(4);
+}
+
+#[test]
+fn what_ends_while_a_write_is_under_way_goes_with_the_hold_that_it_loses() {
+    let mut scene = Scene::holding(page([4, 5]));
+    scene.succeeds_with(4);
+    let delivery = scene.delivers(5);
+    scene.now = scene.now + LEASE / 3;
+    scene.resolves();
+    scene.ends(delivery, Ending::Ok);
+    scene.refused(CursorStale::Gone);
+    scene.sleeps();
+    scene.observes();
+    scene.finds_under(3, page([]));
+    assert_eq!(scene.sleeps(), POLL);
 }
 
 #[test]
