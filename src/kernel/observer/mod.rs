@@ -211,6 +211,8 @@ impl Driver {
             Event::StopRequested => {
                 if self.phase == Phase::Working {
                     self.phase = Phase::Stopping;
+                    // A store that failed is asked once more, now, and not waited for.
+                    self.retry_at = None;
                 }
             }
             Event::StopDeadline => {

@@ -553,6 +553,19 @@ fn a_stop_does_not_wait_for_ever_for_a_callback_nor_for_a_store_that_fails() {
 }
 
 #[test]
+fn a_store_that_failed_before_the_stop_is_asked_once_more_and_not_waited_for() {
+    let mut scene = Scene::holding(page([4]));
+    scene.succeeds_with(4);
+    scene.resolves();
+    scene.handle(Event::ResolveFailed { in_doubt: true });
+    scene.rests();
+    scene.handle(Event::StopRequested);
+    assert_eq!(scene.resolves().until, Some(4));
+    scene.handle(Event::ResolveFailed { in_doubt: true });
+    assert!(matches!(scene.next(), Some(Command::Stopped)));
+}
+
+#[test]
 fn who_holds_nothing_stops_at_once() {
     let mut scene = Scene::new();
     scene.observes();
