@@ -124,10 +124,12 @@ impl Client {
         }
     }
 
-    /// Tells the groups of this process that `queue` has work: after a commit that enqueued inside a
-    /// transaction of the caller's own. A hint; without it the next poll finds the jobs.
+    /// Tells the groups of this process that `queue` has work, and its observers that something was written:
+    /// after a commit that enqueued inside a transaction of the caller's own. A hint; without it the next
+    /// poll finds the jobs.
     pub fn wake(&self, queue: &str) {
         enqueue::wake(self.hub(), queue, Duration::ZERO);
+        self.hub().transitions_written();
     }
 
     /// Reading: single jobs and counts.
@@ -175,7 +177,7 @@ impl Client {
         self.hub().settled();
     }
 
-    fn hub(&self) -> &crate::store::Hub {
+    pub(crate) fn hub(&self) -> &crate::store::Hub {
         self.0.store.hub()
     }
 

@@ -1,6 +1,6 @@
 //! A Worker Group as its host holds it.
 
-mod options;
+pub(crate) mod options;
 mod spawn;
 
 pub use options::{GroupOptions, OptionsError, OptionsFault};
@@ -36,9 +36,7 @@ struct Core {
 
 impl Core {
     fn new(name: Arc<str>, board: Arc<Board>, budget: Duration) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { id, name, board, stopping: CancelToken::new(), budget }
+        Self { id: next_id(), name, board, stopping: CancelToken::new(), budget }
     }
 }
 
@@ -167,18 +165,24 @@ fn report(ends: &[Option<PumpEnd>]) -> ShutdownReport {
     report
 }
 
+/// A number of its own for each group and each set of observers.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 thread_local! {
     static GROUP: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Marks the thread as one of the group's.
-fn enter_group(id: u64) {
+pub(crate) fn enter_group(id: u64) {
     GROUP.set(id);
 }
 
-fn is_on_thread_of(id: u64) -> bool {
+pub(crate) fn is_on_thread_of(id: u64) -> bool {
     GROUP.get() == id
 }
 
 /// Beyond the budget: the last calls of the store.
-const CALL_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const CALL_GRACE: Duration = Duration::from_secs(2);

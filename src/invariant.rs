@@ -8,6 +8,7 @@
 //! The trigger is the violation's [`source`](std::error::Error::source), so that it is found in every
 //! error chain, also where a wrapper hides the outer type.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
@@ -183,10 +184,22 @@ impl InvariantAction {
 
 /// Counts a violation that halts and makes the error that carries it. Adapters of third parties call
 /// it too: a violation exists only counted.
+///
+/// On the thread of an observer pump it counts as degraded: such a pump ends, and nothing halts.
 #[must_use]
 pub fn halt(trigger: InvariantTrigger, message: impl Into<String>) -> InvariantViolation {
-    count(trigger, InvariantAction::Halt);
+    let degrades = ON_OBSERVER_PATH.get();
+    count(trigger, if degrades { InvariantAction::Degrade } else { InvariantAction::Halt });
     InvariantViolation { trigger, message: message.into() }
+}
+
+thread_local! {
+    static ON_OBSERVER_PATH: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that what is violated on this thread from now on degrades.
+pub(crate) fn enter_observer_path() {
+    ON_OBSERVER_PATH.set(true);
 }
 
 /// Counts and logs a violation after which the operation goes on: 2003 inside a Worker Group, 1601
@@ -282,6 +295,21 @@ mod tests {
             format!("{chain:#}"),
             "an invariant does not hold: the version row is gone: GuaranteedRowAbsent"
         );
+    }
+
+    #[test]
+    fn what_is_violated_on_the_observer_path_counts_as_degraded() {
+        // Raised by no other unit test.
+        let trigger = InvariantTrigger::ObserverReportFenceRejected;
+        let counted =
+            || [InvariantAction::Halt, InvariantAction::Degrade].map(|a| violations(trigger, a));
+        let before = counted();
+        let thread = std::thread::spawn(move || {
+            enter_observer_path();
+            halt(trigger, "it was refused")
+        });
+        assert_eq!(thread.join().expect("it ends").trigger(), trigger);
+        assert_eq!(counted(), [before[0], before[1] + 1]);
     }
 
     #[test]

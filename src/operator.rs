@@ -3,7 +3,8 @@
 
 use crate::kernel::text::check_name;
 use crate::store::{
-    BulkChange, CancelAnswer, JobFilter, PAGE_MAX, QueueChange, QueueSettings, RequeueAnswer,
+    BulkChange, CancelAnswer, JobFilter, ObserverChange, PAGE_MAX, QueueChange, QueueSettings,
+    RequeueAnswer,
 };
 use crate::{Client, Error, JobId, JobState, WorkerId};
 
@@ -264,5 +265,50 @@ impl Operator {
                 return Ok(jobs);
             }
         }
+    }
+
+    /// Has parked deliveries of an observer tried again: the one of this position, or each of them; how many that
+    /// was. Whichever pump holds the cursor delivers them beside the order, and parks anew what fails up to
+    /// its ceiling.
+    ///
+    /// ```
+    /// use backwave::{Client, MemoryStore};
+    ///
+    /// let client = Client::new(MemoryStore::new());
+    /// assert_eq!(client.operator("ada").redeliver("alerts", None)?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A fault; doing it again is harmless.
+    pub fn redeliver(&self, observer: &str, position: Option<u64>) -> Result<u64, Error> {
+        let marked = self.change_observer(observer, ObserverChange::Redeliver(position))?;
+        self.client.hub().transitions_written();
+        Ok(marked)
+    }
+
+    /// Forgets parked deliveries of an observer: the one of this position, or each of them; how many that was.
+    ///
+    /// # Errors
+    /// A fault; doing it again is harmless.
+    pub fn discard_parked(&self, observer: &str, position: Option<u64>) -> Result<u64, Error> {
+        self.change_observer(observer, ObserverChange::Discard(position))
+    }
+
+    /// Forgets an observer, with its cursor and what it has parked; whether it was known. For one that is not in
+    /// the code any more: as long as it is registered, transitions are kept for it, up to a
+    /// [bound](crate::Retention::unobserved). One that runs registers anew.
+    ///
+    /// # Errors
+    /// A fault; doing it again is harmless.
+    pub fn remove_observer(&self, observer: &str) -> Result<bool, Error> {
+        Ok(self.change_observer(observer, ObserverChange::Remove)? > 0)
+    }
+
+    fn change_observer(&self, observer: &str, change: ObserverChange) -> Result<u64, Error> {
+        let (actor, observer) = (self.actor.clone(), observer.to_owned());
+        let called =
+            self.client.call(move |session| session.change_observer(&actor, &observer, change))?;
+        Ok(called.answer)
     }
 }

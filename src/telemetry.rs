@@ -1,7 +1,7 @@
 //! The log catalogue and the names of metrics, in one place.
 //!
 //! Every line goes to the target [`LOG_TARGET`] and carries its id as the key-value `event_id`. Payloads,
-//! outputs and connection strings are in none of them. Ids, levels and field names are part of the
+//! outputs, what handlers and callbacks say went wrong, and connection strings are in none of them. Ids, levels and field names are part of the
 //! public face.
 //!
 //! | id | level | what |
@@ -18,6 +18,8 @@
 //! | 1301 | warn | transient store fault: at its beginning, at its end, and once a minute in between |
 //! | 1302 | info | schema migrated |
 //! | 1303 | warn | the store's clock jumped |
+//! | 1401 | warn | delivery to an observer parked |
+//! | 1402 | error | transitions taken before every observer had seen them |
 //! | 1601 | warn | invariant tripped outside of a group, degraded |
 //! | 1701 | debug | a tick of a schedule has minted its job |
 //! | 1702 | info | ticks of a schedule were skipped |
@@ -28,6 +30,13 @@
 //! | 2005 | warn | shutdown budget exhausted |
 //! | 2006 | warn | a handler ignores its token |
 //! | 2007 | warn | a policy leaves out the queue of a registered job |
+//! | 2101 | error | observer pump ended by a fault |
+//! | 2102 | info | observer's cursor taken |
+//! | 2103 | warn | hold on an observer's cursor lost |
+//! | 2104 | warn | delivery to an observer failed, will be retried |
+//! | 2105 | warn | callback of an observer takes too long, its thread left behind |
+//! | 2106 | warn | transient store fault of an observer pump: at its beginning and at its end |
+//! | 2107 | warn | observer's cursor begins anew with the oldest transition kept |
 //!
 //! `env_logger` prints key-values only with its `kv` feature.
 
@@ -248,5 +257,76 @@ pub(crate) fn queue_left_out(group: &str, queue: &str, wire_name: &str) {
     line!(
         warn, event_id = 2007, worker_group = group, queue = queue, wire_name = wire_name;
         "the dispatch policy of group '{group}' leaves out queue '{queue}' of the registered job '{wire_name}'"
+    );
+}
+
+pub(crate) fn delivery_parked(observer: &str, position: u64, failures: u32) {
+    line!(
+        warn, event_id = 1401, observer = observer, position = position, failures = failures;
+        "observer '{observer}': the delivery of transition {position} is parked after {failures} failure(s)"
+    );
+}
+
+pub(crate) fn unobserved_taken(group: &str, count: u64) {
+    line!(
+        error, event_id = 1402, worker_group = group, count = count;
+        "{count} transition(s) were taken before every observer had seen them"
+    );
+}
+
+pub(crate) fn observer_ended(observer: &str, trigger: &str, fault: &dyn Display) {
+    line!(
+        error, event_id = 2101, observer = observer, invariant_trigger = trigger;
+        "the pump of observer '{observer}' ended by a fault ({trigger}): {fault}. Its cursor lapses to another node."
+    );
+}
+
+pub(crate) fn cursor_taken(observer: &str, epoch: u64) {
+    line!(
+        info, event_id = 2102, observer = observer, epoch = epoch;
+        "the cursor of observer '{observer}' is held here, epoch {epoch}"
+    );
+}
+
+pub(crate) fn cursor_lost(observer: &str, why: &str) {
+    line!(
+        warn, event_id = 2103, observer = observer, reason = why;
+        "the hold on the cursor of observer '{observer}' is lost: {why}"
+    );
+}
+
+pub(crate) fn delivery_failed(observer: &str, position: u64, failures: u32, due: Timestamp) {
+    line!(
+        warn, event_id = 2104, observer = observer, position = position, failures = failures;
+        "observer '{observer}': the delivery of transition {position} failed ({failures} failures), again at {due}"
+    );
+}
+
+pub(crate) fn callback_left_behind(observer: &str, position: u64, age: Duration, count: u32) {
+    let seconds = age.as_secs();
+    line!(
+        warn, event_id = 2105, observer = observer, position = position, seconds = seconds, count = count;
+        "observer '{observer}': the callback for transition {position} has run for {seconds} s; its thread is left behind ({count} so far)"
+    );
+}
+
+pub(crate) fn observer_fault_began(observer: &str, fault: &dyn Display) {
+    line!(
+        warn, event_id = 2106, observer = observer;
+        "transient store fault of the pump of observer '{observer}', retrying: {fault}"
+    );
+}
+
+pub(crate) fn observer_fault_ended(observer: &str, count: u64) {
+    line!(
+        warn, event_id = 2106, observer = observer, count = count;
+        "the store answers the pump of observer '{observer}' again after {count} transient fault(s)"
+    );
+}
+
+pub(crate) fn cursor_reset(observer: &str, why: &str) {
+    line!(
+        warn, event_id = 2107, observer = observer, reason = why;
+        "the cursor of observer '{observer}' begins anew with the oldest transition kept: {why}"
     );
 }

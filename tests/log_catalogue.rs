@@ -7,11 +7,14 @@ mod support;
 
 use backwave::invariant::{InvariantTrigger, degrade, halt};
 use backwave::schedule::Schedule;
-use backwave::store::{Reported, RowReport, ScheduleRow, StaleReason, StoreClock, StoreError};
+use backwave::store::{
+    CursorStale, Observed, Reported, Resolved, RowReport, ScheduleRow, StaleReason, StoreClock,
+    StoreError,
+};
 use backwave::testing::{Intercept, StoreCall};
 use backwave::{
-    DispatchPolicy, Group, HealthStatus, JobContext, JobResult, JobState, NewJob, PostgresStore,
-    Registry, SqliteStore, Stopped,
+    DispatchPolicy, Group, HealthStatus, JobContext, JobResult, JobState, NewJob, Observers,
+    PostgresStore, Registry, SqliteStore, Stopped,
 };
 use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +24,7 @@ use std::time::{Duration, SystemTime};
 use support::clock::OffsetClock;
 use support::gate::Gate;
 use support::log::{self as lines, Line};
+use support::observing::{births, observe_on, quick_observer};
 use support::world::{PATIENCE, Task, World, eventually, facts, quick, task};
 
 /// In payloads, outputs, errors of handlers and messages of panics.
@@ -43,6 +47,8 @@ const CATALOGUE: &[(u32, Level, &[&str])] = &[
     (1301, Level::Warn, &["count", "worker_group"]),
     (1302, Level::Info, &["adapter", "from", "to"]),
     (1303, Level::Warn, &["direction", "milliseconds", "worker_group"]),
+    (1401, Level::Warn, &["failures", "observer", "position"]),
+    (1402, Level::Error, &["count", "worker_group"]),
     (1601, Level::Warn, &["invariant_trigger"]),
     (1701, Level::Debug, &["job_id", "schedule", "worker_group"]),
     (1702, Level::Info, &["count", "reason", "schedule", "worker_group"]),
@@ -53,6 +59,14 @@ const CATALOGUE: &[(u32, Level, &[&str])] = &[
     (2005, Level::Warn, &["count", "job_ids", "worker_group"]),
     (2006, Level::Warn, &["attempt", "job_id", "seconds", "worker_group"]),
     (2007, Level::Warn, &["queue", "wire_name", "worker_group"]),
+    (2101, Level::Error, &["invariant_trigger", "observer"]),
+    (2102, Level::Info, &["epoch", "observer"]),
+    (2103, Level::Warn, &["observer", "reason"]),
+    (2104, Level::Warn, &["failures", "observer", "position"]),
+    (2105, Level::Warn, &["count", "observer", "position", "seconds"]),
+    (2106, Level::Warn, &["observer"]),
+    (2106, Level::Warn, &["count", "observer"]),
+    (2107, Level::Warn, &["observer", "reason"]),
 ];
 
 /// What has been logged once every story is told.
@@ -111,6 +125,7 @@ fn tell(world: &World, place: &str) {
     deaf_handler(world, &format!("deaf, {place}"));
     halt_and_heir(world, &format!("halts, {place}"));
     schedules(world, &format!("schedules, {place}"));
+    observed(world, &format!("observed, {place}"));
 }
 
 fn ordinary_life(world: &World, name: &str) {
@@ -232,6 +247,62 @@ fn halt_and_heir(world: &World, name: &str) {
     assert_eq!(facts(&world.ended(id)), (JobState::Succeeded, 2, 1));
     assert!(heir.wait_until_idle(PATIENCE));
     assert_eq!(heir.shutdown().halts, []);
+}
+
+/// Everything that an observer's pump logs, brought about once, and what a purge says that takes what an
+/// observer has not seen.
+fn observed(world: &World, name: &str) {
+    let store = Intercept::new(Arc::clone(&world.store));
+    let is_first = AtomicBool::new(true);
+    store.on_observe(move |session, ask| {
+        let mut observed = session.observe(ask)?;
+        if let Observed::Held { reset, .. } = &mut observed
+            && is_first.swap(false, Ordering::SeqCst)
+        {
+            *reset = Some("the database is another one".to_owned());
+        }
+        Ok(observed)
+    });
+    let gate = Gate::new();
+    let slow = AtomicBool::new(true);
+    let callback = {
+        let gate = gate.clone();
+        move |_: &_| {
+            if slow.swap(false, Ordering::SeqCst) {
+                gate.pass("slow");
+            }
+            Err(format!("it failed with {SECRET}").into())
+        }
+    };
+    let options = quick_observer().timeout(Duration::from_millis(20));
+    let observers = Observers::new().on_with(name, births(), options, callback);
+    let pump = observe_on(world, store.clone(), observers);
+    world.enqueue(task(SECRET));
+    let told = |id| eventually("it is told", || !lines::of_observer(name, id).is_empty());
+    told(1401);
+    gate.open();
+
+    let away = || StoreError::transient(std::io::Error::other("away")).with_session_lost();
+    store.on_every_call(move |_| Err(away()));
+    told(2106);
+    store.clear();
+    eventually("it answers again", || lines::of_observer(name, 2106).len() == 2);
+
+    store.on_resolve(|session, _| {
+        let store_time = session.now()?;
+        Ok(Resolved::Stale { reason: CursorStale::Gone, store_time })
+    });
+    world.enqueue(task(SECRET));
+    told(2103);
+    store.on_observe(|_, _| Err(StoreError::new(std::fmt::Error)));
+    told(2101);
+    drop(pump);
+
+    let lies = Intercept::new(Arc::clone(&world.store));
+    lies.on_purge(|session, purge| Ok(session.purge(purge)?.unobserved(2)));
+    let group = world.spawn_on(lies, Registry::new().handle(|_, _: Task| Ok(())), quick(name));
+    eventually("it is told", || !lines::lines(name, 1402).is_empty());
+    group.shutdown();
 }
 
 fn halted(group: &Group) {

@@ -17,6 +17,7 @@ const WHOLE: &[&str] = &[
     "fault_classifier.rs",
     "health.rs",
     "log_catalogue.rs",
+    "observer_faults.rs",
     "shutdown.rs",
     "tampered_edges_and_queues.rs",
     "tampered_rows.rs",

@@ -137,6 +137,7 @@ impl Client {
         for (queue, due_in) in batch.due_in(store_time) {
             wake(self.hub(), queue, due_in);
         }
+        self.hub().transitions_written();
         crate::telemetry::enqueued(enqueued.iter().filter(|job| job.is_new).count());
         Ok(enqueued)
     }

@@ -205,7 +205,7 @@ impl GroupOptions {
         if let Some(policy) = &self.dispatch {
             check_dispatch(policy, &mut faults);
         }
-        if faults.is_empty() { Ok(()) } else { Err(OptionsError { faults }) }
+        OptionsError::unless_none(faults)
     }
 
     /// The calls of a store must not take so long that a lease runs out between two renewals.
@@ -233,13 +233,17 @@ impl fmt::Debug for GroupOptions {
     }
 }
 
-/// What is wrong with the options of a group: everything, not only the first.
+/// What is wrong with the options of a group or of observers: everything, not only the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptionsError {
     faults: Vec<OptionsFault>,
 }
 
 impl OptionsError {
+    pub(crate) fn unless_none(faults: Vec<OptionsFault>) -> Result<(), Self> {
+        if faults.is_empty() { Ok(()) } else { Err(Self { faults }) }
+    }
+
     /// Every fault.
     #[must_use]
     pub fn faults(&self) -> &[OptionsFault] {
@@ -260,7 +264,7 @@ impl fmt::Display for OptionsError {
 
 impl std::error::Error for OptionsError {}
 
-/// One thing that is wrong with the options of a group.
+/// One thing that is wrong with the options of a group or of an observer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsFault {
@@ -293,6 +297,14 @@ pub enum OptionsFault {
         min: Duration,
         /// The most it may be.
         max: Duration,
+    },
+    /// An observer's name cannot be used.
+    #[error("the observer name {name:?} cannot be used: {fault}")]
+    ObserverName {
+        /// The name, cut to 64 characters.
+        name: String,
+        /// What is wrong with it.
+        fault: NameFault,
     },
     /// The dispatch policy has no queue.
     #[error("the dispatch policy has no queue")]
@@ -335,13 +347,18 @@ pub enum OptionsFault {
     },
 }
 
-fn check_count(option: &'static str, value: u32, max: u32, faults: &mut Vec<OptionsFault>) {
+pub(crate) fn check_count(
+    option: &'static str,
+    value: u32,
+    max: u32,
+    faults: &mut Vec<OptionsFault>,
+) {
     if value == 0 || value > max {
         faults.push(OptionsFault::Count { option, value, max });
     }
 }
 
-fn check_span(
+pub(crate) fn check_span(
     option: &'static str,
     value: Duration,
     min: Duration,
@@ -376,10 +393,10 @@ fn check_dispatch(policy: &DispatchPolicy, faults: &mut Vec<OptionsFault>) {
     }
 }
 
-const NAME_BYTES_MAX: usize = 128;
-const LEASE_MIN: Duration = Duration::from_secs(5);
-const POLL_MIN: Duration = Duration::from_millis(1);
-const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) const NAME_BYTES_MAX: usize = 128;
+pub(crate) const LEASE_MIN: Duration = Duration::from_secs(5);
+pub(crate) const POLL_MIN: Duration = Duration::from_millis(1);
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 const WEIGHT_MAX: u32 = 1_000_000;
 
 #[cfg(test)]

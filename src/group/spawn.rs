@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Why a group was not started. Nothing of it runs.
+/// Why a group, or a set of observers, was not started. Nothing of it runs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
@@ -44,6 +44,24 @@ pub enum SpawnError {
     NameTaken {
         /// The name.
         group: String,
+    },
+    /// There is no observer to start.
+    #[error("there is no observer to start")]
+    NoObserver,
+    /// Two observers have one name.
+    #[error("there are two observers named {observer:?}")]
+    ObserverTwice {
+        /// The name.
+        observer: String,
+    },
+    /// A thread of an observer could not be started. Those that were have been told to stop.
+    #[error("a thread of observer {observer:?} could not be started")]
+    ObserverThread {
+        /// The observer.
+        observer: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
     },
     /// A thread could not be started. Those that were have been joined.
     #[error("a thread of group {group:?} could not be started")]

@@ -9,6 +9,7 @@
 //! | [`dependencies`] | How do I run a job after others, with what they left behind? |
 //! | [`schedules`] | How do I run a job by the calendar, and what do clock changes do? |
 //! | [`keys`] | How do I keep a job from coming in, or from running, twice at a time? |
+//! | [`observers`] | How is my program told what becomes of jobs? |
 //! | [`testing`] | How do I test handlers and the code that enqueues? |
 //! | [`operating`] | What do I configure, watch and do in production? |
 //! | [`fail_stop`] | A group has halted: what happened, and what now? |
@@ -39,6 +40,9 @@ pub mod schedules {}
 
 #[doc = include_str!("keys.md")]
 pub mod keys {}
+
+#[doc = include_str!("observers.md")]
+pub mod observers {}
 
 #[doc = include_str!("testing.md")]
 pub mod testing {}

@@ -7,6 +7,7 @@ pub(crate) mod dispatch;
 pub(crate) mod driver;
 pub(crate) mod graph;
 pub(crate) mod latch;
+pub(crate) mod observer;
 pub(crate) mod retry;
 pub(crate) mod schedule;
 pub(crate) mod state;

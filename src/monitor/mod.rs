@@ -4,13 +4,15 @@
 
 mod explain;
 mod jobs;
+mod observers;
 
 pub use crate::store::{
-    AuditAction, AuditFilter, AuditRecord, Found, JobFilter, JobRecord, Page, PumpRecord,
-    QueueCount, QueueSettings, Transition, TransitionBy,
+    AuditAction, AuditFilter, AuditRecord, Found, JobFilter, JobRecord, ObserverRecord, Page,
+    ParkedDelivery, PumpRecord, QueueCount, QueueSettings, Transition, TransitionBy,
 };
 pub use explain::{Explanation, Reason};
 pub use jobs::Jobs;
+pub use observers::Parked;
 
 use crate::parent::ParentOutcome;
 use crate::{Client, Error, JobId};

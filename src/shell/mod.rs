@@ -9,6 +9,7 @@ mod calls;
 mod clock;
 mod faults;
 mod hints;
+pub(crate) mod observer;
 mod pool;
 mod pump;
 mod ticker;

@@ -65,6 +65,8 @@ pub(crate) struct Pump {
     stopped: bool,
     /// Some job reached a terminal state in this cycle.
     settled: bool,
+    /// A write of this cycle may have left transitions that observers wait for.
+    wrote: bool,
     /// A note of this pump may be in the store.
     noted: bool,
 }
@@ -93,6 +95,7 @@ impl Pump {
             handed_back: 0,
             stopped: false,
             settled: false,
+            wrote: false,
             noted: false,
             parts,
         }
@@ -268,6 +271,9 @@ impl Pump {
         if std::mem::take(&mut self.settled) {
             self.parts.store.hub().settled();
         }
+        if std::mem::take(&mut self.wrote) {
+            self.parts.store.hub().transitions_written();
+        }
         let now = self.store.time.now();
         if let Some(probe) = self.probe.take_if(|_| self.driver.is_idle(now)) {
             self.parts.board.idle(self.parts.index, probe, self.taken);
@@ -322,7 +328,10 @@ impl Pump {
         let accepts = Arc::clone(&self.parts.accepts);
         let claim = self.claim_of(ask, &accepts);
         let event = match self.store.call(&self.parts.pen, |session| session.claim(&claim))? {
-            Called::Answered(claimed) => Event::Claimed(claimed),
+            Called::Answered(claimed) => {
+                self.wrote |= !claimed.jobs.is_empty();
+                Event::Claimed(claimed)
+            }
             Called::Failed { in_doubt } => Event::ClaimFailed { in_doubt },
         };
         self.notice_stop()?;
@@ -343,7 +352,10 @@ impl Pump {
     fn report(&mut self, rows: Vec<OutcomeRow>) -> Result<(), Fault> {
         let called = self.store.call(&self.parts.pen, |session| session.report(&rows))?;
         let event = match called {
-            Called::Answered(reported) => Event::Reported { rows, reports: reported.rows },
+            Called::Answered(reported) => {
+                self.wrote = true;
+                Event::Reported { rows, reports: reported.rows }
+            }
             Called::Failed { in_doubt } => Event::ReportFailed { rows, in_doubt },
         };
         self.step(event)
@@ -354,6 +366,7 @@ impl Pump {
         let claim = self.claim_of(ask, &accepts);
         match self.store.call(&self.parts.pen, |session| session.exchange(&rows, &claim))? {
             Called::Answered(exchanged) => {
+                self.wrote = true;
                 self.step(Event::Reported { rows, reports: exchanged.reported.rows })?;
                 self.notice_stop()?;
                 self.step(Event::Claimed(exchanged.claimed))
@@ -403,6 +416,7 @@ impl Pump {
             self.store.call(&self.parts.pen, |session| session.hand_back(worker, leases))?;
         let event = match called {
             Called::Answered(handed_back) => {
+                self.wrote = true;
                 self.handed_back += handed_back.rows.iter().filter(|given| **given).count();
                 self.wake_siblings();
                 Event::HandedBack(handed_back.rows)

@@ -5,6 +5,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,16 +18,25 @@ pub trait Wake: Send + Sync {
     fn schedules_changed(&self) {}
 }
 
+/// Hears that transitions were written. Called on the thread of whoever wrote them: it must not block.
+pub(crate) trait Watch: Send + Sync {
+    /// There may be something for an observer.
+    fn transitions_written(&self);
+}
+
 /// A meeting place; clones are the same place.
 #[derive(Clone, Default)]
 pub struct Hub(Arc<Inner>);
 
-type Subscribers = Vec<(u64, Arc<dyn Wake>)>;
+type Subscribers<S> = Vec<(u64, Arc<S>)>;
 
 #[derive(Default)]
 struct Inner {
     /// Replaced whole on every change, so that a caller takes the list and lets go of the lock.
-    subscribers: Mutex<Arc<Subscribers>>,
+    subscribers: Mutex<Arc<Subscribers<dyn Wake>>>,
+    /// The same of those who watch transitions, and how many they are: with nobody there nothing is locked.
+    watchers: Mutex<Arc<Subscribers<dyn Watch>>>,
+    watching: AtomicUsize,
     /// Counts batches in which some job reached a terminal state; also numbers subscriptions.
     settled: Mutex<Counters>,
     changed: Condvar,
@@ -78,24 +88,47 @@ impl Hub {
 
     /// Subscribes until the answer is dropped.
     pub fn subscribe(&self, subscriber: Arc<dyn Wake>) -> Subscription {
-        let id = {
-            let mut counters = self.0.settled.lock();
-            counters.subscriptions += 1;
-            counters.subscriptions
-        };
-        self.edit(|list| list.push((id, subscriber)));
+        let id = self.next_id();
+        edit(&self.0.subscribers, |list| list.push((id, subscriber)));
         Subscription { hub: self.clone(), id }
     }
 
-    fn edit(&self, change: impl FnOnce(&mut Subscribers)) {
-        let replaced = {
-            let mut list = self.0.subscribers.lock();
-            let mut next = list.as_ref().clone();
-            change(&mut next);
-            std::mem::replace(&mut *list, Arc::new(next))
-        };
-        // A subscriber may be dropped here, outside of the lock.
-        drop(replaced);
+    fn next_id(&self) -> u64 {
+        let mut counters = self.0.settled.lock();
+        counters.subscriptions += 1;
+        counters.subscriptions
+    }
+
+    /// Tells every watcher that a session of this process has written transitions, or may have.
+    pub(crate) fn transitions_written(&self) {
+        if self.0.watching.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let watchers = Arc::clone(&self.0.watchers.lock());
+        for (_, watcher) in watchers.iter() {
+            watcher.transitions_written();
+        }
+    }
+
+    /// Watches until the answer is dropped.
+    pub(crate) fn watch(&self, watcher: Arc<dyn Watch>) -> Subscription {
+        let id = self.next_id();
+        edit(&self.0.watchers, |list| list.push((id, watcher)));
+        self.0.watching.fetch_add(1, Ordering::AcqRel);
+        Subscription { hub: self.clone(), id }
+    }
+
+    fn unsubscribe(&self, id: u64) {
+        edit(&self.0.subscribers, |list| list.retain(|(known, _)| *known != id));
+        let mut was_watching = false;
+        edit(&self.0.watchers, |list| {
+            let before = list.len();
+            list.retain(|(known, _)| *known != id);
+            was_watching = list.len() < before;
+        });
+        if was_watching {
+            self.0.watching.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Says that some job reached a terminal state.
@@ -123,6 +156,17 @@ impl Hub {
     }
 }
 
+fn edit<S: ?Sized>(list: &Mutex<Arc<Subscribers<S>>>, change: impl FnOnce(&mut Subscribers<S>)) {
+    let replaced = {
+        let mut list = list.lock();
+        let mut next = list.as_ref().clone();
+        change(&mut next);
+        std::mem::replace(&mut *list, Arc::new(next))
+    };
+    // A subscriber may be dropped here, outside of the lock.
+    drop(replaced);
+}
+
 impl std::fmt::Debug for Hub {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hub").field("subscribers", &self.0.subscribers.lock().len()).finish()
@@ -139,7 +183,7 @@ pub struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.hub.edit(|list| list.retain(|(id, _)| *id != self.id));
+        self.hub.unsubscribe(self.id);
     }
 }
 
@@ -166,6 +210,29 @@ mod tests {
         drop(subscription);
         hub.wake("mail", Duration::ZERO);
         assert_eq!(*heard.0.lock(), [("mail".to_owned(), Duration::from_secs(3))]);
+    }
+
+    #[derive(Default)]
+    struct Watched(AtomicUsize);
+
+    impl Watch for Watched {
+        fn transitions_written(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_watcher_hears_of_transitions_until_its_subscription_is_dropped() {
+        let hub = Hub::new();
+        hub.transitions_written();
+        let (watched, heard) = (Arc::new(Watched::default()), Arc::new(Heard::default()));
+        let subscriptions = (hub.watch(watched.clone()), hub.subscribe(heard.clone()));
+        hub.transitions_written();
+        drop(subscriptions);
+        hub.transitions_written();
+        assert_eq!(watched.0.load(Ordering::SeqCst), 1);
+        assert_eq!(hub.0.watching.load(Ordering::SeqCst), 0);
+        assert!(heard.0.lock().is_empty());
     }
 
     #[test]

@@ -62,6 +62,7 @@ pub use check::check_rows;
 pub use clock::StoreClock;
 pub use error::{FaultClass, StoreError, StoreFaultClassifier, classify};
 pub use fence::{LeaseView, Refusal, SettledBy, Settlement, judge};
+pub(crate) use hub::Watch;
 pub use hub::{Hub, Subscription, Wake};
 pub use observing::Observing;
 pub use scheduling::Scheduling;

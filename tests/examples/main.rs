@@ -65,6 +65,14 @@ fn a_job_in_a_transaction_that_is_rolled_back_never_was() {
 }
 
 #[test]
+fn each_dead_letter_is_one_alert_though_the_process_is_killed_in_the_middle() {
+    let ended = Example::named("alerts").run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let expected = "dead letters: 10\nkilled: true, alerts so far: 6\nalerts in the end: 10\n";
+    assert_eq!(ended.stdout(), expected, "{ended}");
+}
+
+#[test]
 fn an_operator_finds_out_why_a_job_does_not_run_and_acts_in_a_name() {
     use backwave::{Client, NewJob, SqliteStore};
     let folder = tempfile::tempdir().expect("a temporary folder can be made");

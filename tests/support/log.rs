@@ -40,6 +40,13 @@ pub fn lines(group: &str, event_id: u32) -> Vec<Line> {
     lines.iter().filter(of_group).filter(|line| line.event_id == event_id).cloned().collect()
 }
 
+/// The lines about that observer with that id, oldest first. Names of observers are unique among the tests of a
+/// binary, too.
+pub fn of_observer(observer: &str, event_id: u32) -> Vec<Line> {
+    let about = |line: &Line| line.field("observer") == observer && line.event_id == event_id;
+    all().into_iter().filter(about).collect()
+}
+
 /// Every line, oldest first.
 pub fn all() -> Vec<Line> {
     LINES.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -15,6 +15,7 @@ pub mod deed;
 pub mod drill;
 pub mod gate;
 pub mod log;
+pub mod observing;
 pub mod pool;
 #[cfg(feature = "postgres")]
 pub mod postgres;

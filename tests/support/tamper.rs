@@ -84,9 +84,10 @@ pub fn postgres_builder(config: &Config, schema: &str, clock: &OffsetClock) -> P
 
 impl Hand {
     /// Runs SQL with the names of the tables put in: `{jobs}`, `{gates}`, `{backlog}`, `{queues}`,
-    /// `{versions}`, and `{kept}` for one more.
+    /// `{versions}`, `{observers}`, and `{kept}` for one more.
     pub fn run(&self, sql: &str) {
-        let places = ["{jobs}", "{gates}", "{backlog}", "{queues}", "{versions}", "{kept}"];
+        let places =
+            ["{jobs}", "{gates}", "{backlog}", "{queues}", "{versions}", "{observers}", "{kept}"];
         let names = match self.dialect {
             Dialect::Sqlite => [
                 "backwave_jobs",
@@ -94,11 +95,12 @@ impl Hand {
                 "backwave_latch_backlog",
                 "backwave_queues",
                 "backwave_meta",
+                "backwave_observers",
                 "kept",
             ]
             .map(str::to_owned),
             Dialect::Postgres => {
-                ["jobs", "gates", "latch_backlog", "queues", "schema_version", "kept"]
+                ["jobs", "gates", "latch_backlog", "queues", "schema_version", "observers", "kept"]
                     .map(|table| format!("\"{}\".{table}", self.schema))
             }
         };
@@ -239,11 +241,42 @@ impl Hand {
         });
     }
 
+    /// From now on, what is written to cursors of observers touches no row.
+    pub fn swallow_cursors(&self) {
+        self.lie_of_cursors("BEFORE UPDATE", "SELECT raise(IGNORE);", "");
+    }
+
+    /// From now on, an observer's cursor is gone once it has been made.
+    pub fn delete_new_cursors(&self) {
+        let delete = "DELETE FROM {observers} WHERE observer = NEW.observer;";
+        self.lie_of_cursors("AFTER INSERT", delete, delete);
+    }
+
+    fn lie_of_cursors(&self, when: &str, sqlite: &str, postgres: &str) {
+        let schema = &self.schema;
+        self.run(&match self.dialect {
+            Dialect::Sqlite => {
+                format!("CREATE TRIGGER lie {when} ON {{observers}} BEGIN {sqlite} END")
+            }
+            Dialect::Postgres => format!(
+                "CREATE FUNCTION \"{schema}\".lie() RETURNS trigger LANGUAGE plpgsql AS \
+                     $$ BEGIN {postgres} RETURN NULL; END $$; \
+                 CREATE TRIGGER lie {when} ON {{observers}} FOR EACH ROW \
+                     EXECUTE FUNCTION \"{schema}\".lie()"
+            ),
+        });
+    }
+
     /// The database is honest again.
     pub fn drop_trigger(&self) {
-        self.run(match self.dialect {
-            Dialect::Sqlite => "DROP TRIGGER lie",
-            Dialect::Postgres => "DROP TRIGGER lie ON {jobs}",
+        self.drop_trigger_on("{jobs}");
+    }
+
+    /// The same of a lie about another table.
+    pub fn drop_trigger_on(&self, table: &str) {
+        self.run(&match self.dialect {
+            Dialect::Sqlite => "DROP TRIGGER lie".to_owned(),
+            Dialect::Postgres => format!("DROP TRIGGER lie ON {table}"),
         });
     }
 }

@@ -9,6 +9,7 @@ use crate::contain::contained;
 use crate::kernel::driver::Event;
 use crate::kernel::text::clean;
 use crate::store::{Announcement, HaltNote, Purge};
+use crate::telemetry;
 
 /// A halt's message in the note is cut at so many bytes.
 const HALT_BYTES_MAX: usize = 1024;
@@ -16,7 +17,12 @@ const HALT_BYTES_MAX: usize = 1024;
 impl Pump {
     pub(super) fn purge(&mut self, purge: &Purge) -> Result<(), Fault> {
         let event = match self.store.call(&self.parts.pen, |session| session.purge(purge))? {
-            Called::Answered(purged) => Event::Purged(purged),
+            Called::Answered(purged) => {
+                if purged.unobserved > 0 {
+                    telemetry::unobserved_taken(&self.parts.group, purged.unobserved);
+                }
+                Event::Purged(purged)
+            }
             Called::Failed { .. } => Event::UpkeepFailed,
         };
         self.step(event)
@@ -25,7 +31,10 @@ impl Pump {
     pub(super) fn work_off_latches(&mut self, max: u32) -> Result<(), Fault> {
         let called = self.store.call(&self.parts.pen, |session| session.work_off_latches(max))?;
         let event = match called {
-            Called::Answered(worked_off) => Event::LatchesWorkedOff(worked_off),
+            Called::Answered(worked_off) => {
+                self.wrote |= worked_off.resolved > 0;
+                Event::LatchesWorkedOff(worked_off)
+            }
             Called::Failed { .. } => Event::UpkeepFailed,
         };
         self.step(event)

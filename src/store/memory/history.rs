@@ -42,6 +42,11 @@ impl Log {
         self.owners.insert(self.last, job.id);
     }
 
+    /// The position of the newest transition.
+    pub(super) const fn last(&self) -> u64 {
+        self.last
+    }
+
     /// Whose the transitions beyond `position` are, in order.
     pub(super) fn beyond(&self, position: u64) -> impl Iterator<Item = (u64, JobId)> + '_ {
         let range = (Bound::Excluded(position), Bound::Unbounded);

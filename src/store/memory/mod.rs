@@ -10,7 +10,7 @@
 //!   name and version, leased by expiry per queue, held per worker, ended by end per state. Finding goes
 //!   along the ids, but for Dead-Lettered and Quarantined jobs, which have an index of their own.
 //! - **What nobody uses costs nothing**: jobs without parents meet an empty map of gates, queues that were
-//!   never set an empty map of settings, and without a history policy no transition is made.
+//!   never set an empty map of settings, and without a history policy or an observer no transition is made.
 //! - **Deterministic.** Ordered maps only; the same calls at the same times give the same answers.
 //! - **Nothing of the host's runs under the lock**: no log line, no metric, no `Drop` of a user's
 //!   value. A violated invariant leaves the lock as plain data and is counted after it; who waits for
@@ -18,6 +18,7 @@
 
 mod audit;
 mod claim;
+mod cursors;
 mod draft;
 mod enqueue;
 mod family;
@@ -148,7 +149,8 @@ impl MemoryStore {
     ) -> Result<R, StoreError> {
         let mut guarded = self.inner.state.lock();
         let answer = guarded.intact().and_then(|state| {
-            let moment = Moment { at: self.inner.clock.now(), history: self.history };
+            let history = state.history_under(self.history);
+            let moment = Moment { at: self.inner.clock.now(), history };
             Ok((plan(state, moment)?, moment))
         });
         let answer = answer

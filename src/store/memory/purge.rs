@@ -3,10 +3,12 @@
 //! One call looks at one page: of the ended jobs along (state, end, id), of the transitions along their
 //! positions, of the audit records from their old end. All is judged by what stood before the call: a
 //! parent goes by a purge after the one that took its last dependent.
+//!
+//! What a registered observer has not passed stays, with its job, until it is too old to wait for.
 
 use super::index::Entry;
-use super::state::{Moment, Slot, State, Trouble};
-use crate::store::{PUMP_KEPT, Purge, PurgeCursor};
+use super::state::{Job, Moment, Slot, State, Trouble};
+use crate::store::{PUMP_KEPT, Purge, PurgeCursor, Transition};
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::collections::BTreeSet;
 
@@ -26,6 +28,39 @@ pub(super) struct Page {
     pub(super) jobs: u32,
     pub(super) cursor: PurgeCursor,
     pub(super) more: bool,
+    /// How many transitions go that some observer has not passed.
+    pub(super) unobserved: u64,
+}
+
+/// Until where every observer has passed, and until when the rest waits for them.
+struct Wanted {
+    floor: u64,
+    until: Option<Timestamp>,
+}
+
+impl Wanted {
+    fn new(state: &State, purge: &Purge, now: Timestamp) -> Self {
+        let until = purge.retention.unobserved.map(|keep| now.saturating_sub(keep));
+        Self { floor: state.cursors.floor(), until }
+    }
+
+    fn is_beyond(&self, transition: &Transition) -> bool {
+        transition.position > self.floor
+    }
+
+    /// Whether some observer is still to be told of it.
+    fn is_kept(&self, transition: &Transition) -> bool {
+        self.is_beyond(transition) && self.until.is_none_or(|until| transition.at > until)
+    }
+
+    /// How many of the oldest `count` transitions of a job may go, and how many of these are beyond.
+    fn free(&self, job: &Job, count: usize) -> (usize, u64) {
+        let oldest =
+            job.history.iter().take(count).take_while(|transition| !self.is_kept(transition));
+        let fold =
+            |(free, beyond), transition| (free + 1, beyond + u64::from(self.is_beyond(transition)));
+        oldest.fold((0, 0), fold)
+    }
 }
 
 /// Decides what goes.
@@ -37,10 +72,12 @@ pub(super) fn plan(
 ) -> Result<(Purging, Page), Trouble> {
     let ended: Vec<_> = old(state, purge, moment.at).take(max).collect();
     let logged = logged(state, purge, max);
-    let jobs = free(state, &ended);
+    let wanted = Wanted::new(state, purge, moment.at);
+    let (jobs, with_jobs) = free(state, &ended, &wanted)?;
+    let (transitions, trimmed) = excess(state, purge, &logged, &jobs, &wanted)?;
     let audit = purge.retention.audit.map(|keep| moment.at.saturating_sub(keep));
     let purging = Purging {
-        transitions: excess(state, purge, &logged, &jobs)?,
+        transitions,
         audit: audit.map_or(0, |until| state.audit.count_old(until, max)),
         pumps: state.pumps.silent_since(moment.at.saturating_sub(PUMP_KEPT)),
         jobs,
@@ -52,7 +89,8 @@ pub(super) fn plan(
         trimmed: logged.last().map_or(purge.cursor.trimmed, |(position, _)| *position),
     };
     let cursor = if more { behind() } else { PurgeCursor::default() };
-    let page = Page { jobs: purging.jobs.len() as u32, cursor, more };
+    let unobserved = with_jobs + trimmed;
+    let page = Page { jobs: purging.jobs.len() as u32, cursor, more, unobserved };
     Ok((purging, page))
 }
 
@@ -74,10 +112,23 @@ fn old<'a>(
     })
 }
 
-/// Those of a page that no job names as its parent.
-fn free(state: &State, page: &[(JobState, Entry)]) -> Vec<Slot> {
-    let free = page.iter().filter(|(_, (_, id, _))| !state.latches.is_parent(*id));
-    free.map(|(_, (.., slot))| *slot).collect()
+/// Those of a page that no job names as its parent and no observer waits for, and how many transitions go
+/// with them that some observer has not passed.
+fn free(
+    state: &State,
+    page: &[(JobState, Entry)],
+    wanted: &Wanted,
+) -> Result<(Vec<Slot>, u64), Trouble> {
+    let (mut free, mut unobserved) = (Vec::new(), 0);
+    for (_, (_, id, slot)) in page.iter().filter(|(_, (_, id, _))| !state.latches.is_parent(*id)) {
+        let job = state.indexed((*id, *slot))?;
+        let (count, beyond) = wanted.free(job, usize::MAX);
+        if count == job.history.len() {
+            free.push(*slot);
+            unobserved += beyond;
+        }
+    }
+    Ok((free, unobserved))
 }
 
 /// Whose the next transitions beyond the cursor are, unless all are kept.
@@ -86,25 +137,29 @@ fn logged(state: &State, purge: &Purge, max: usize) -> Vec<(u64, JobId)> {
     state.log.beyond(purge.cursor.trimmed).take(max).collect()
 }
 
-/// Of each job of a page of the log that does not go anyway, how many transitions are too many.
+/// Of each job of a page of the log that does not go anyway, how many transitions are too many and free to
+/// go, and how many of all these some observer has not passed.
 fn excess(
     state: &State,
     purge: &Purge,
     page: &[(u64, JobId)],
     going: &[Slot],
-) -> Result<Vec<(Slot, usize)>, Trouble> {
+    wanted: &Wanted,
+) -> Result<(Vec<(Slot, usize)>, u64), Trouble> {
     let going: BTreeSet<_> = going.iter().collect();
     let jobs: BTreeSet<_> = page.iter().map(|(_, id)| *id).collect();
-    let mut excess = Vec::new();
+    let (mut excess, mut unobserved) = (Vec::new(), 0);
     for id in jobs {
         let (slot, job) = state.logged(id)?;
         let keep = purge.retention.transitions_per_job as usize;
         let count = job.history.len().saturating_sub(keep);
+        let (count, beyond) = wanted.free(job, count);
         if count > 0 && !going.contains(&slot) {
             excess.push((slot, count));
+            unobserved += beyond;
         }
     }
-    Ok(excess)
+    Ok((excess, unobserved))
 }
 
 /// Takes it away.

@@ -1,6 +1,7 @@
 //! What the lock guards: the jobs, their indexes, and the flag that says whether they agree.
 
 use super::audit::Audit;
+use super::cursors::Cursors;
 use super::draft::Plan;
 use super::enqueue::Birth;
 use super::history::Log;
@@ -19,7 +20,8 @@ use crate::{JobId, JobState, RetryPolicy, Timestamp, WorkerId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What a call is made under: its one instant, and the policy of the handle it came through.
+/// What a call is made under: its one instant, and the policy of the handle it came through, raised where
+/// observers want transitions.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     pub(super) at: Timestamp,
@@ -71,6 +73,7 @@ pub(super) struct State {
     pub(super) index: Index,
     pub(super) latches: Latches,
     pub(super) log: Log,
+    pub(super) cursors: Cursors,
     pub(super) audit: Audit,
     pub(super) settings: Settings,
     pub(super) pumps: Pumps,
@@ -160,7 +163,23 @@ impl Change {
     }
 }
 
+impl Job {
+    /// The transition of that position, if it is one of its own and kept.
+    pub(super) fn transition(&self, position: u64) -> Option<&Transition> {
+        let found = self.history.binary_search_by_key(&position, |transition| transition.position);
+        self.history.get(found.ok()?)
+    }
+}
+
 impl State {
+    /// What is kept of a job's life under a policy: transitions at least, as long as there are observers.
+    pub(super) fn history_under(&self, policy: HistoryPolicy) -> HistoryPolicy {
+        match policy {
+            HistoryPolicy::Off if !self.cursors.is_empty() => HistoryPolicy::Transitions,
+            policy => policy,
+        }
+    }
+
     /// The slot and the life of a job, if there is one of that id.
     pub(super) fn life(&self, id: JobId) -> Option<(Slot, Life)> {
         let slot = *self.by_id.get(&id)?;

@@ -12,7 +12,8 @@ impl Upkeep for MemorySession {
             |state, moment| purge::plan(state, purge, max, moment),
             |state, (purging, page), moment| {
                 purge::apply(state, purging)?;
-                Ok(Purged::new(page.jobs, page.cursor, page.more, moment.at))
+                let purged = Purged::new(page.jobs, page.cursor, page.more, moment.at);
+                Ok(purged.unobserved(page.unobserved))
             },
         )
     }

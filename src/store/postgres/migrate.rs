@@ -13,7 +13,7 @@ use ::postgres::{Client, IsolationLevel, Transaction};
 use std::time::Duration;
 
 /// The version of the schema that this release makes.
-pub(super) const VERSION: i32 = 3;
+pub(super) const VERSION: i32 = 4;
 /// The oldest server whose SQL has what the functions use (`gen_random_uuid` without an extension).
 const SERVER_VERSION_MIN: i32 = 130_000;
 /// A waiting exclusive lock makes every claim queue behind it, so a migration rather gives up and comes
@@ -25,7 +25,7 @@ const TRIES: u32 = 10;
 const MIGRATION_KEY: &str = "hashtextextended('backwave migration ' || $1, 0)";
 
 /// Each with its number; the texts of one are applied in one transaction, in order.
-pub(super) const MIGRATIONS: [(i32, &[&str]); 3] = [
+pub(super) const MIGRATIONS: [(i32, &[&str]); 4] = [
     (
         1,
         &[
@@ -60,6 +60,15 @@ pub(super) const MIGRATIONS: [(i32, &[&str]); 3] = [
             include_str!("migrations/0003_schedules.sql"),
             include_str!("migrations/0003_views.sql"),
             include_str!("migrations/0003_version.sql"),
+        ],
+    ),
+    (
+        4,
+        &[
+            include_str!("migrations/0004_tables.sql"),
+            include_str!("migrations/0004_observe.sql"),
+            include_str!("migrations/0004_resolve.sql"),
+            include_str!("migrations/0004_version.sql"),
         ],
     ),
 ];

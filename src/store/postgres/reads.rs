@@ -206,7 +206,7 @@ pub(super) fn state_of(code: i16) -> Result<JobState, StoreError> {
 }
 
 /// A stored member of an enum.
-fn member<T>(
+pub(super) fn member<T>(
     row: &Row,
     column: usize,
     what: &str,

@@ -3,7 +3,8 @@
 use super::fault::{fault, is_unknown_statement};
 use super::floor::Floors;
 use super::{
-    Inner, claim, dependents, enqueue, lease, operations, reads, report, scheduling, upkeep,
+    Inner, claim, dependents, enqueue, lease, observing, operations, reads, report, scheduling,
+    upkeep,
 };
 use crate::store::{
     Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
@@ -59,6 +60,12 @@ pub(super) enum Call {
     HoldSchedule,
     AuditSchedule,
     StandingJobs,
+    Observe,
+    Resolve,
+    ReleaseCursor,
+    Observers,
+    Parked,
+    ChangeObserver,
     Now,
 }
 
@@ -103,6 +110,12 @@ impl Call {
             Self::HoldSchedule => scheduling::HOLD,
             Self::AuditSchedule => scheduling::AUDIT,
             Self::StandingJobs => scheduling::STANDING,
+            Self::Observe => observing::OBSERVE,
+            Self::Resolve => observing::RESOLVE,
+            Self::ReleaseCursor => observing::RELEASE,
+            Self::Observers => observing::OBSERVERS,
+            Self::Parked => observing::PARKED,
+            Self::ChangeObserver => observing::CHANGE_OBSERVER,
             Self::Now => "SELECT clock_timestamp()",
         }
     }

@@ -14,8 +14,8 @@ use crate::{JobId, Timestamp, WorkerId};
 use ::postgres::Row;
 use std::time::Duration;
 
-pub(super) const PURGE: &str = "SELECT jobs, more, last_state, last_end, last_id, trimmed, store_time \
-    FROM {schema}.purge_v2($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+pub(super) const PURGE: &str = "SELECT jobs, more, last_state, last_end, last_id, trimmed, store_time, unobserved \
+    FROM {schema}.purge_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 pub(super) const WORK_OFF_LATCHES: &str = "SELECT resolved, more, released, released_dues, store_time \
     FROM {schema}.work_off_latches_v2($1, $2, $3)";
 /// Whatever comes after a halt, the halt and its note stay.
@@ -50,6 +50,7 @@ pub(super) fn purge(session: &mut PostgresSession, purge: &Purge) -> Result<Purg
     let retention = &purge.retention;
     let keeps: Vec<_> = ENDED.map(|state| retention.of(state).map(kept_us)).to_vec();
     let audit = retention.audit.map(kept_us);
+    let unobserved = retention.unobserved.map(kept_us);
     // Without a bound there is nothing to look for.
     let kept =
         Some(i64::from(retention.transitions_per_job)).filter(|kept| *kept < i64::from(u32::MAX));
@@ -60,11 +61,24 @@ pub(super) fn purge(session: &mut PostgresSession, purge: &Purge) -> Result<Purg
     let trimmed = i64::try_from(purge.cursor.trimmed).unwrap_or(i64::MAX);
     let row = session.query_one(
         Call::Purge,
-        &[&keeps, &audit, &kept, &bounded(purge.max), &state, &end, &id, &trimmed, &now],
+        &[
+            &keeps,
+            &audit,
+            &unobserved,
+            &kept,
+            &bounded(purge.max),
+            &state,
+            &end,
+            &id,
+            &trimmed,
+            &now,
+        ],
     )?;
     let jobs = unsigned(&row, 0)?;
     let store_time = row.try_get(6).map_err(fault)?;
-    Ok(Purged::new(jobs, cursor(&row)?, row.try_get(1).map_err(fault)?, store_time))
+    let unobserved: i64 = row.try_get(7).map_err(fault)?;
+    let purged = Purged::new(jobs, cursor(&row)?, row.try_get(1).map_err(fault)?, store_time);
+    Ok(purged.unobserved(unobserved.unsigned_abs()))
 }
 
 /// Where the next purge goes on.

@@ -3,7 +3,8 @@
 //! Ended jobs are looked at in the order of (state, end, id), which is that of their index. One that another
 //! job names as its parent stays as long as that other one is kept; those of one page that only hold each
 //! other go together, youngest generation first. The counts of what has ended follow by the file's own
-//! trigger, payloads by their foreign key.
+//! trigger, payloads by their foreign key. What a registered observer has not passed stays, with its job, until it
+//! is too old to be waited for.
 
 use super::batch::{self, Seqs};
 use super::locked::expect_touched;
@@ -12,7 +13,7 @@ use super::work::Work;
 use crate::store::{PUMP_KEPT, Purge, PurgeCursor, Purged, Retention, StoreError, UPKEEP_MAX};
 use crate::{JobId, JobState, Timestamp};
 use rusqlite::{Connection, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many generations of one family go by one call.
 const GENERATIONS_MAX: u32 = 16;
@@ -24,9 +25,11 @@ const GENERATIONS_MAX: u32 = 16;
 pub(super) fn purge(work: &Work<'_>, purge: &Purge) -> Result<Purged, StoreError> {
     let Work { conn, now, .. } = *work;
     let max = purge.max.clamp(1, UPKEEP_MAX);
+    let wanted = Wanted::read(work, &purge.retention)?;
     let page = look(conn, &purge.retention, purge.cursor.ended, max, now)?;
-    let jobs = delete(conn, &page.candidates)?;
-    let trimmed = trim(conn, purge.retention.transitions_per_job, purge.cursor.trimmed, max)?;
+    let (jobs, with_jobs) = delete(conn, page.candidates, wanted)?;
+    let trimmed =
+        trim(conn, purge.retention.transitions_per_job, purge.cursor.trimmed, max, wanted)?;
     forget(conn, &purge.retention, max, now)?;
     let more = page.is_full || trimmed.is_full;
     let mut cursor = PurgeCursor::default();
@@ -34,7 +37,25 @@ pub(super) fn purge(work: &Work<'_>, purge: &Purge) -> Result<Purged, StoreError
         cursor.ended = page.last.filter(|_| page.is_full);
         cursor.trimmed = trimmed.last;
     }
-    Ok(Purged::new(jobs, cursor, more, now))
+    Ok(Purged::new(jobs, cursor, more, now).unobserved(with_jobs + trimmed.unobserved))
+}
+
+/// What observers still wait for: transitions beyond a position that are younger than a time, in microseconds.
+#[derive(Clone, Copy)]
+struct Wanted {
+    beyond: i64,
+    younger: i64,
+}
+
+impl Wanted {
+    fn read(work: &Work<'_>, retention: &Retention) -> Result<Option<Self>, StoreError> {
+        if !work.has_observers {
+            return Ok(None);
+        }
+        let beyond = work.conn.prepare_cached(PASSED)?.query_row([], |row| row.get(0))?;
+        let until = retention.unobserved.map(|keep| work.now.saturating_sub(keep));
+        Ok(Some(Self { beyond, younger: until.map_or(i64::MIN, Timestamp::as_micros) }))
+    }
 }
 
 /// What one call looks at of the jobs that have ended.
@@ -81,9 +102,17 @@ fn look(
     Ok(looked)
 }
 
-/// Takes away those that nobody names as a parent; how many.
-fn delete(conn: &Connection, candidates: &BTreeMap<i64, JobId>) -> Result<u32, StoreError> {
-    let mut left = candidates.clone();
+/// Takes away those that nobody names as a parent and no observer waits for; how many, and how many transitions
+/// with them that an observer has not passed.
+fn delete(
+    conn: &Connection,
+    mut left: BTreeMap<i64, JobId>,
+    wanted: Option<Wanted>,
+) -> Result<(u32, u64), StoreError> {
+    if let Some(wanted) = wanted.filter(|_| !left.is_empty()) {
+        let awaited = awaited(conn, &left, wanted)?;
+        left.retain(|_, id| !awaited.contains(id));
+    }
     let mut gone: BTreeMap<i64, JobId> = BTreeMap::new();
     for _ in 0..GENERATIONS_MAX {
         let childless = childless(conn, &left)?;
@@ -100,14 +129,45 @@ fn delete(conn: &Connection, candidates: &BTreeMap<i64, JobId>) -> Result<u32, S
         }
     }
     if gone.is_empty() {
-        return Ok(0);
+        return Ok((0, 0));
     }
+    let unobserved = wanted.map_or(Ok(0), |wanted| count_beyond(conn, &gone, wanted))?;
     delete_by_id(conn, DROP_HISTORY, &gone)?;
     delete_by_id(conn, DROP_BACKLOG, &gone)?;
     let seqs: Seqs = gone.keys().copied().collect();
     let touched = conn.prepare_cached(DELETE)?.execute([seqs.to_json()])?;
     expect_touched("a purge", touched, gone.len())?;
-    Ok(gone.len() as u32)
+    Ok((gone.len() as u32, unobserved))
+}
+
+/// Those that have a transition which an observer waits for.
+fn awaited(
+    conn: &Connection,
+    jobs: &BTreeMap<i64, JobId>,
+    wanted: Wanted,
+) -> Result<BTreeSet<JobId>, StoreError> {
+    let ids = batch::ids(jobs.values().copied());
+    let mut statement = conn.prepare_cached(AWAITED)?;
+    let mut rows =
+        statement.query(params![ids, jobs.len() as i64, wanted.beyond, wanted.younger])?;
+    let mut awaited = BTreeSet::new();
+    while let Some(row) = rows.next()? {
+        awaited.insert(row::job_id(row, 0)?);
+    }
+    Ok(awaited)
+}
+
+/// How many of their transitions some observer has not passed.
+fn count_beyond(
+    conn: &Connection,
+    jobs: &BTreeMap<i64, JobId>,
+    wanted: Wanted,
+) -> Result<u64, StoreError> {
+    let ids = batch::ids(jobs.values().copied());
+    let mut statement = conn.prepare_cached(COUNT_BEYOND)?;
+    let count: i64 =
+        statement.query_row(params![ids, jobs.len() as i64, wanted.beyond], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
 }
 
 /// The row addresses of those that are nobody's parents.
@@ -137,11 +197,19 @@ fn delete_by_id(
 struct Trimmed {
     last: u64,
     is_full: bool,
+    /// How many were taken that an observer has not passed.
+    unobserved: u64,
 }
 
 /// Takes away, of each job met among the next transitions, those beyond the newest so many.
-fn trim(conn: &Connection, keep: u32, after: u64, max: u32) -> Result<Trimmed, StoreError> {
-    let mut trimmed = Trimmed { last: after, is_full: false };
+fn trim(
+    conn: &Connection,
+    keep: u32,
+    after: u64,
+    max: u32,
+    wanted: Option<Wanted>,
+) -> Result<Trimmed, StoreError> {
+    let mut trimmed = Trimmed { last: after, is_full: false, unobserved: 0 };
     if keep == u32::MAX {
         return Ok(trimmed);
     }
@@ -150,7 +218,13 @@ fn trim(conn: &Connection, keep: u32, after: u64, max: u32) -> Result<Trimmed, S
     let (last, count): (Option<i64>, u32) =
         statement.query_row(params![from, max], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let Some(last) = last else { return Ok(trimmed) };
-    conn.prepare_cached(TRIM)?.execute(params![from, last, keep])?;
+    // Where nobody observes, nothing lies beyond.
+    let Wanted { beyond, younger } = wanted.unwrap_or(Wanted { beyond: i64::MAX, younger: 0 });
+    let mut statement = conn.prepare_cached(TRIM)?;
+    let mut rows = statement.query(params![from, last, keep, beyond, younger])?;
+    while let Some(row) = rows.next()? {
+        trimmed.unobserved += u64::from(row.get::<_, i64>(0)? > beyond);
+    }
     trimmed.last = last.unsigned_abs();
     trimmed.is_full = count == max;
     Ok(trimmed)
@@ -200,14 +274,31 @@ pub(super) const TRIM_PAGE: &str = "SELECT max(position), count(*) FROM ( \
                  ORDER BY position LIMIT ?2)";
 
 /// Of each job with a transition from `?1` (excluded) to `?2`, those beyond the newest `?3`. Where a job has
-/// fewer, there is no such position, and nothing is as early as it.
+/// fewer, there is no such position, and nothing is as early as it. What lies beyond `?4` and is younger than `?5`
+/// is waited for by an observer.
 pub(super) const TRIM: &str = "DELETE FROM main.backwave_transitions WHERE position IN ( \
          SELECT t.position \
            FROM (SELECT DISTINCT job FROM main.backwave_transitions \
                   WHERE position > ?1 AND position <= ?2) AS met \
           CROSS JOIN main.backwave_transitions AS t ON t.job = met.job \
           WHERE t.position <= (SELECT n.position FROM main.backwave_transitions AS n \
-                                WHERE n.job = met.job ORDER BY n.position DESC LIMIT 1 OFFSET ?3))";
+                                WHERE n.job = met.job ORDER BY n.position DESC LIMIT 1 OFFSET ?3) \
+            AND (t.position <= ?4 OR t.at <= ?5)) \
+         RETURNING position";
+
+/// Up to here every observer has passed.
+const PASSED: &str = "SELECT min(passed) FROM main.backwave_observers";
+
+/// The jobs of a batch of ids with a transition beyond `?3` that is younger than `?4`.
+pub(super) const AWAITED: &str = "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
+         SELECT DISTINCT t.job FROM place CROSS JOIN main.backwave_transitions AS t \
+             ON t.job = substr(?1, place.i * 16 + 1, 16) \
+          WHERE t.position > ?3 AND t.at > ?4";
+
+pub(super) const COUNT_BEYOND: &str = "WITH RECURSIVE place (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) \
+         SELECT count(*) FROM place CROSS JOIN main.backwave_transitions AS t \
+             ON t.job = substr(?1, place.i * 16 + 1, 16) \
+          WHERE t.position > ?3";
 
 pub(super) const FORGET_AUDIT: &str = "DELETE FROM main.backwave_audit WHERE position IN ( \
          SELECT position FROM main.backwave_audit WHERE at <= ?1 ORDER BY at LIMIT ?2)";

@@ -26,6 +26,8 @@ pub(super) struct Work<'a> {
     pub(super) has_settings: bool,
     /// Whether any job ever had a concurrency key: where none had, no claim asks about keys.
     pub(super) has_keys: bool,
+    /// Whether any observer is registered: then every change of state is kept.
+    pub(super) has_observers: bool,
     history: HistoryPolicy,
     transitions: Transitions,
     ended: EndedCounts,
@@ -57,9 +59,10 @@ impl<'a> Work<'a> {
     /// # Errors
     /// [`SqliteFault::SchemaTooNew`](super::SqliteFault::SchemaTooNew), and faults.
     pub(super) fn begin(conn: &'a Connection, store: &Inner) -> Result<Self, StoreError> {
-        let (min_reader, has_gates, has_settings, has_keys) = conn
-            .prepare_cached(LOOK)?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+        let (min_reader, has_gates, has_settings, has_keys, has_observers) =
+            conn.prepare_cached(LOOK)?.query_row([], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            })?;
         if !migrate::is_readable(min_reader) {
             migrate::require_readable(conn, &store.path)?;
         }
@@ -69,6 +72,7 @@ impl<'a> Work<'a> {
             has_gates,
             has_settings,
             has_keys,
+            has_observers,
             history: store.history,
             transitions: Transitions::default(),
             ended: EndedCounts::default(),
@@ -86,8 +90,8 @@ impl<'a> Work<'a> {
             self.ended.add(change.queue, change.to, 1);
         }
         match self.history {
-            HistoryPolicy::Off => {}
-            HistoryPolicy::Transitions => self.transitions.add(change, None),
+            HistoryPolicy::Off if !self.has_observers => {}
+            HistoryPolicy::Off | HistoryPolicy::Transitions => self.transitions.add(change, None),
             HistoryPolicy::WithFailureDetail => self.transitions.add(change, change.detail),
         }
     }
@@ -232,7 +236,8 @@ impl Audit {
 pub(super) const LOOK: &str = "SELECT (SELECT min_reader FROM main.backwave_meta), \
                 EXISTS (SELECT 1 FROM main.backwave_gates), \
                 EXISTS (SELECT 1 FROM main.backwave_queues), \
-                EXISTS (SELECT 1 FROM main.backwave_keyed_queues)";
+                EXISTS (SELECT 1 FROM main.backwave_keyed_queues), \
+                EXISTS (SELECT 1 FROM main.backwave_observers)";
 
 /// `?1` is a JSON array of queue, state and difference. (`WHERE true` tells the engine that `ON` begins no
 /// join.)

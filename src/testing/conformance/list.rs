@@ -1,36 +1,6 @@
-//! The names of all clauses, by topic: what makes them lists, and tests.
+//! The names of all clauses that hold for any store, by topic.
 
 use super::Clause;
-
-/// One list, from which both a constant and a macro are made. The `$` is passed in so that the inner macro can
-/// have arguments of its own.
-macro_rules! clauses {
-    (
-        $(#[$list_doc:meta])* $list:ident;
-        $(#[$macro_doc:meta])* $tests:ident;
-        $dollar:tt $($topic:ident: [$($clause:ident,)+])+
-    ) => {
-        $(#[$list_doc])*
-        pub const $list: &[Clause] = &[$($(Clause {
-            name: concat!(stringify!($topic), "::", stringify!($clause)),
-            run: super::$topic::$clause,
-        },)+)+];
-
-        $(#[$macro_doc])*
-        #[macro_export]
-        macro_rules! $tests {
-            ($dollar fixture:ident) => {
-                $(mod $topic {
-                    $(#[test]
-                    fn $clause() {
-                        let name = concat!(stringify!($topic), "::", stringify!($clause));
-                        $dollar crate::testing::conformance::run(name, &super::$dollar fixture());
-                    })+
-                })+
-            };
-        }
-    };
-}
 
 clauses! {
     /// Every clause that holds for any store.
@@ -696,52 +666,87 @@ clauses! {
         a_tick_and_the_end_of_the_last_job_agree,
         what_is_minted_while_others_look_is_seen_whole,
     ]
-}
-
-clauses! {
-    /// The clauses for a store that can enqueue inside a transaction of its caller's own.
-    TRANSACTION_CLAUSES;
-    /// As [`conformance_tests!`](crate::conformance_tests), for the clauses of a store that can enqueue inside a
-    /// transaction of its caller's own. The fixture tells [how](crate::testing::conformance::Fixture::transactions).
-    transaction_conformance_tests;
-    $
-    transactions: [
-        what_was_enqueued_is_there_once_it_is_committed,
-        what_was_rolled_back_never_was,
-        nobody_sees_it_before_the_commit,
-        a_refused_job_leaves_the_transaction_as_it_was,
-        an_id_that_exists_is_told_as_not_new_and_left_alone,
-        an_id_of_the_same_transaction_is_told_as_not_new,
-        a_dependent_finds_the_parent_that_its_own_transaction_brought,
-        a_dependent_of_a_parent_that_has_ended_is_decided_at_once,
-        a_rolled_back_dependent_leaves_no_edge,
-        many_jobs_of_one_transaction_come_and_go_together,
-        one_refused_job_of_several_leaves_none_of_them_and_the_rest_stands,
+    observers: [
+        one_that_begins_now_is_told_of_what_comes_after,
+        one_that_begins_with_the_oldest_is_told_of_what_is_kept,
+        where_it_begins_counts_at_its_registration_only,
+        what_is_told_names_the_job_and_what_it_is,
+        while_one_is_registered_every_change_is_kept,
+        what_went_wrong_is_told_where_the_policy_keeps_it,
+        every_edge_of_every_life_is_told,
+        operators_and_reapers_are_told_of,
+        what_is_worked_off_later_is_told,
+        a_job_born_and_taken_by_an_exchange_is_told_in_that_order,
+        a_filter_tells_by_the_state_led_to,
+        a_filter_tells_by_wire_name_and_by_queue,
+        every_list_of_a_filter_must_hold,
+        a_page_is_bounded_and_says_whether_there_is_more,
+        a_page_that_holds_all_there_is_says_that_there_is_no_more,
+        looking_moves_nothing,
+        a_part_of_a_page_can_be_resolved,
+        what_is_resolved_is_never_told_again,
+        what_does_not_match_is_passed_over,
+        what_matches_is_not_passed_over_with_what_does_not,
+        what_matches_is_found_far_behind_what_does_not,
+        two_observers_stand_each_where_it_stands,
+        every_handle_finds_the_same_cursor,
+        a_limit_of_nothing_is_one,
     ]
-}
-
-clauses! {
-    /// The clauses for a store whose operations consist of statements, between which it may crash.
-    CRASH_CLAUSES;
-    /// As [`conformance_tests!`](crate::conformance_tests), for the clauses of a store whose operations consist of
-    /// statements. The fixture tells how to [crash](crate::testing::conformance::Fixture::crashes) between two.
-    crash_conformance_tests;
-    $
-    crashes: [
-        an_enqueue_is_whole_or_never_was,
-        a_claim_is_whole_or_never_was,
-        a_report_is_whole_or_never_was,
-        an_exchange_is_whole_or_never_was,
-        a_renewal_is_whole_or_never_was,
-        a_hand_back_is_whole_or_never_was,
-        a_cancel_is_whole_or_never_was,
-        a_requeue_is_whole_or_never_was,
-        a_bulk_cancel_is_whole_or_never_was,
-        a_bulk_requeue_is_whole_or_never_was,
-        a_change_of_a_queue_is_whole_or_never_was,
-        a_revoke_is_whole_or_never_was,
-        a_purge_is_whole_or_never_was,
-        gates_worked_off_later_are_whole_or_never_were,
-        an_announcement_is_whole_or_never_was,
+    observers_hold: [
+        a_free_cursor_is_taken,
+        a_held_cursor_is_elsewhere_for_everybody_else,
+        asking_again_prolongs_the_hold,
+        a_hold_is_dead_at_its_expiry_instant,
+        a_dead_hold_that_nobody_took_is_ones_own_still,
+        a_released_cursor_is_free_at_once,
+        only_its_holder_releases_a_cursor,
+        a_resolution_prolongs_the_hold,
+        a_resolution_under_a_dead_hold_is_lapsed,
+        a_resolution_after_the_cursor_was_taken_is_stale,
+        a_resolution_for_an_observer_that_is_not_there_is_gone,
+        a_cursor_does_not_move_backward,
+        a_resolution_in_another_round_is_refused,
+        the_same_resolution_again_changes_nothing,
+        the_next_holder_begins_where_the_last_one_stopped,
+        a_failure_is_told_to_the_next_holder,
+        a_failure_stays_until_it_is_passed,
+        observers_are_told_by_name,
+        how_far_one_is_behind_is_told,
+        a_cursor_is_taken_by_one_of_eight_threads,
+    ]
+    observers_parking: [
+        a_parked_delivery_is_kept_whole,
+        what_is_parked_lies_behind_the_cursor,
+        a_parked_delivery_outlives_its_job,
+        parked_deliveries_are_told_page_by_page,
+        what_is_wanted_again_is_told_the_oldest_first,
+        one_of_several_can_be_wanted_again,
+        a_delivery_that_succeeded_at_last_is_forgotten,
+        a_delivery_given_up_again_is_parked_anew,
+        a_discarded_delivery_is_gone,
+        a_removed_observer_is_forgotten_with_what_it_had,
+        what_operators_do_with_observers_is_audited,
+        what_has_no_effect_on_an_observer_is_not_audited,
+    ]
+    observers_retention: [
+        a_purge_waits_for_every_observer,
+        what_is_resolved_can_go_at_once,
+        what_waited_too_long_goes_and_is_told,
+        a_job_waits_for_the_youngest_of_what_is_not_passed,
+        only_what_was_not_passed_is_counted,
+        waited_for_for_ever_is_for_ever,
+        what_an_observer_waits_for_does_not_keep_the_rest,
+        an_awaited_job_keeps_its_ancestors,
+        a_removed_observer_holds_nothing_back,
+        what_a_filter_passes_over_is_not_waited_for,
+        a_trim_waits_for_observers,
+        a_trim_of_what_waited_too_long_is_told,
+        where_nobody_observes_nothing_is_counted,
+    ]
+    observers_contests: [
+        what_many_write_at_once_is_told_once_and_in_order,
+        a_late_registration_is_told_of_each_job_from_some_point_on,
+        a_purge_meanwhile_takes_nothing_that_is_not_told,
+        two_that_take_it_from_each_other_move_it_forward_only,
     ]
 }

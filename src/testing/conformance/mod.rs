@@ -25,6 +25,10 @@
 //! The clauses know a store by its contract only. They hold it to answers and to what can be read back, never to
 //! how it keeps its rows.
 
+#[macro_use]
+mod listing;
+
+mod abilities;
 mod audits;
 mod bulk;
 mod cascades;
@@ -47,6 +51,12 @@ mod lease;
 mod limits;
 mod lineage;
 mod list;
+mod observers;
+mod observers_contests;
+mod observers_desk;
+mod observers_hold;
+mod observers_parking;
+mod observers_retention;
 mod office;
 mod operations;
 mod pausing;
@@ -66,7 +76,8 @@ mod transactions;
 mod unique_keys;
 mod waking;
 
-pub use list::{CLAUSES, CRASH_CLAUSES, TRANSACTION_CLAUSES};
+pub use abilities::{CRASH_CLAUSES, TRANSACTION_CLAUSES};
+pub use list::CLAUSES;
 
 use super::VirtualClock;
 use crate::store::{HistoryPolicy, Store};

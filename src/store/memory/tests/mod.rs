@@ -15,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 mod latch;
+mod observing;
 mod operations;
 mod random;
 mod scheduling;

@@ -108,6 +108,10 @@ DECLARE
     v_added uuid[];
     v_again uuid[];
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
+        p_history := 1;
+    END IF;
     store_time := v_now;
     LOOP
         WITH added AS (
@@ -232,8 +236,8 @@ END
 -- `payload`, and optionally `id`, `version`, `queue`, `due_at` (RFC 3339) or `delay_ms`, `retry`,
 -- `timeout_ms`, `tags`, `parents` (ids of jobs), `parent_rule` (`OnSuccess` or `OnAnyTerminal`), `unique_key` and
 -- `concurrency_key`. Answers the job's id, or that of the job that holds the unique key, where nothing is stored. An
--- id that exists is left as it is. What is wrong with the job is SQLSTATE 22023. Its birth is in no
--- history: what a store keeps is its programs' setting, which is not known here.
+-- id that exists is left as it is. What is wrong with the job is SQLSTATE 22023. Its birth is in a history only where
+-- an observer is registered: what a store keeps otherwise is its programs' setting, which is not known here.
 CREATE OR REPLACE FUNCTION {schema}.enqueue(p_job json) RETURNS uuid LANGUAGE plpgsql VOLATILE
 SET standard_conforming_strings = on SET search_path = pg_catalog, pg_temp AS {tag}
 DECLARE

@@ -160,6 +160,10 @@ DECLARE
     v_ended uuid[];
     v_left uuid[];
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
+        p_history := 1;
+    END IF;
     PERFORM {schema}.require_read_committed_v1();
     resolved := 0;
     more := false;

@@ -45,6 +45,10 @@ DECLARE
     v_rows integer;
     v_ended uuid[];
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
+        p_history := 1;
+    END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.require_read_committed_v1();
     END IF;
@@ -118,6 +122,10 @@ DECLARE
     v_expected integer;
     v_ended uuid[];
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
+        p_history := 1;
+    END IF;
     PERFORM {schema}.require_read_committed_v1();
     IF EXISTS (SELECT 1 FROM {schema}.gates AS g WHERE g.parent = ANY (p_jobs)) THEN
         PERFORM {schema}.lock_family_v2(p_jobs, p_jobs, array_fill(6::smallint, ARRAY[cardinality(p_jobs)]), 1000);
@@ -234,6 +242,10 @@ DECLARE
     v_free uuid[];
     v_is_keyed boolean;
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
+        p_history := 1;
+    END IF;
     PERFORM {schema}.require_read_committed_v1();
     SELECT array_agg(l.state), array_agg(l.id) FILTER (
         WHERE l.state IN (4, 5) AND (p_in_states IS NULL OR l.state = ANY (p_in_states)))
@@ -316,6 +328,10 @@ DECLARE
     v_queues text[];
     v_dues timestamptz[];
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
+        p_history := 1;
+    END IF;
     PERFORM {schema}.require_read_committed_v1();
     -- What it holds is few, and sorted once it is found: not to be looked for in order of all ids.
     SELECT array_agg(h.id) INTO v_held FROM (

@@ -38,6 +38,10 @@ DECLARE
     v_rows integer;
     v_ended uuid[];
 BEGIN
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history = 0 AND EXISTS (SELECT FROM {schema}.observed) THEN
+        p_history := 1;
+    END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.require_read_committed_v1();
     END IF;

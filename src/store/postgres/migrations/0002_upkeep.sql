@@ -4,8 +4,12 @@
 -- that nobody has locked and that no job names as its parent, with all that is theirs.
 CREATE FUNCTION {schema}.purge_state_v2(
     p_state smallint, p_before timestamptz, p_from_end timestamptz, p_from_id uuid, p_max integer,
+    -- What is younger is waited for by observers that have not passed it.
+    p_awaited timestamptz,
     OUT looked_at integer,
     OUT deleted integer,
+    -- How many transitions were deleted that an observer had not passed.
+    OUT unobserved bigint,
     OUT last_end timestamptz,
     OUT last_id uuid
 ) LANGUAGE plpgsql VOLATILE AS {tag}
@@ -16,6 +20,7 @@ DECLARE
     v_gone uuid[];
 BEGIN
     deleted := 0;
+    unobserved := 0;
     SELECT array_agg(p.id), array_agg(p.finished_at), count(*) INTO v_ids, v_ends, looked_at
     FROM (
         SELECT j.id, j.finished_at FROM {schema}.jobs AS j
@@ -37,6 +42,16 @@ BEGIN
     -- In a later snapshot, which sees the dependents of whoever let go before.
     SELECT array_agg(f.id) INTO v_gone FROM unnest(v_free) AS f (id)
     WHERE NOT EXISTS (SELECT 1 FROM {schema}.lineage AS l WHERE l.parent = f.id);
+    IF EXISTS (SELECT FROM {schema}.observed) THEN
+        WITH t AS MATERIALIZED (
+            SELECT s.job, s.at, s.unpassed FROM {schema}.standing_v4(v_gone, NULL) AS s
+        ), a AS MATERIALIZED (
+            SELECT DISTINCT t.job FROM t WHERE t.unpassed AND t.at > p_awaited
+        )
+        SELECT (SELECT array_agg(g.id) FROM unnest(v_gone) AS g (id) WHERE g.id NOT IN (SELECT a.job FROM a)),
+            (SELECT count(*) FROM t WHERE t.unpassed AND t.job NOT IN (SELECT a.job FROM a))
+        INTO v_gone, unobserved;
+    END IF;
     IF v_gone IS NULL THEN
         RETURN;
     END IF;
@@ -52,18 +67,34 @@ BEGIN
 END
 {tag};
 
--- Looks at transitions beyond a position, at most so many. Of each job met, deletes those beyond the newest so many.
+-- Looks at transitions beyond a position, at most so many. Of each job met, deletes those beyond the newest so many
+-- that no observer waits for.
 CREATE FUNCTION {schema}.trim_transitions_v2(
-    p_from bigint, p_kept bigint, p_max integer, OUT looked_at integer, OUT last_position bigint
+    p_from bigint, p_kept bigint, p_max integer, p_awaited timestamptz,
+    OUT looked_at integer, OUT last_position bigint, OUT unobserved bigint
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 DECLARE
     v_jobs uuid[];
+    v_lasts bigint[];
+    v_gone bigint[];
 BEGIN
     SELECT array_agg(DISTINCT t.job), count(*), max(t.position) INTO v_jobs, looked_at, last_position
     FROM (
         SELECT t.job, t.position FROM {schema}.transitions AS t
         WHERE t.position > p_from ORDER BY t.position LIMIT p_max
     ) AS t;
+    IF EXISTS (SELECT FROM {schema}.observed) THEN
+        SELECT array_agg(m.job), array_agg(last.position) INTO v_jobs, v_lasts
+        FROM unnest(v_jobs) AS m (job) CROSS JOIN LATERAL (
+            SELECT n.position FROM {schema}.transitions AS n WHERE n.job >= m.job AND n.job <= m.job
+            ORDER BY n.job DESC, n.position DESC OFFSET p_kept LIMIT 1
+        ) AS last;
+        SELECT array_agg(t.place), count(*) FILTER (WHERE t.unpassed) INTO v_gone, unobserved
+        FROM {schema}.standing_v4(v_jobs, v_lasts) AS t WHERE NOT t.unpassed OR t.at <= p_awaited;
+        DELETE FROM {schema}.transitions AS t WHERE t.position = ANY (v_gone);
+        RETURN;
+    END IF;
+    unobserved := 0;
     DELETE FROM {schema}.transitions AS t
     USING unnest(v_jobs) AS m (job) CROSS JOIN LATERAL (
         -- As a range, so that only the index of jobs has this order.
@@ -74,9 +105,10 @@ BEGIN
 END
 {tag};
 
--- `p_keeps_us` tells per terminal state, from Succeeded on, how long jobs are kept; null is for ever.
+-- `p_keeps_us` tells per terminal state, from Succeeded on, how long jobs are kept; `p_unobserved_us` how long
+-- observers are waited for. Null is for ever.
 CREATE FUNCTION {schema}.purge_v2(
-    p_keeps_us bigint[], p_audit_us bigint, p_kept bigint, p_max integer,
+    p_keeps_us bigint[], p_audit_us bigint, p_unobserved_us bigint, p_kept bigint, p_max integer,
     p_from_state smallint, p_from_end timestamptz, p_from_id uuid, p_trimmed bigint,
     p_now timestamptz DEFAULT NULL,
     OUT jobs integer,
@@ -85,25 +117,30 @@ CREATE FUNCTION {schema}.purge_v2(
     OUT last_end timestamptz,
     OUT last_id uuid,
     OUT trimmed bigint,
+    OUT unobserved bigint,
     OUT store_time timestamptz
 ) LANGUAGE plpgsql VOLATILE AS {tag}
 DECLARE
     v_left integer := p_max;
     v_page record;
     v_audit integer := 0;
+    v_awaited timestamptz;
 BEGIN
     PERFORM {schema}.require_read_committed_v1();
     store_time := coalesce(p_now, clock_timestamp());
+    v_awaited := coalesce(store_time - p_unobserved_us * interval '1 microsecond', '-infinity');
     jobs := 0;
+    unobserved := 0;
     FOR v_state IN coalesce(p_from_state, 3) .. 6 LOOP
         EXIT WHEN v_left = 0;
         CONTINUE WHEN p_keeps_us[v_state - 2] IS NULL;
-        SELECT p.looked_at, p.deleted, p.last_end, p.last_id INTO v_page
+        SELECT p.looked_at, p.deleted, p.unobserved, p.last_end, p.last_id INTO v_page
         FROM {schema}.purge_state_v2(v_state::smallint, store_time - p_keeps_us[v_state - 2] * interval '1 microsecond',
             CASE v_state WHEN p_from_state THEN p_from_end ELSE '-infinity' END,
             CASE v_state WHEN p_from_state THEN p_from_id ELSE '00000000-0000-0000-0000-000000000000' END,
-            v_left) AS p;
+            v_left, v_awaited) AS p;
         jobs := jobs + v_page.deleted;
+        unobserved := unobserved + v_page.unobserved;
         v_left := v_left - v_page.looked_at;
         IF v_left = 0 THEN
             last_state := v_state;
@@ -115,8 +152,9 @@ BEGIN
 
     trimmed := 0;
     IF p_kept IS NOT NULL THEN
-        SELECT t.looked_at, t.last_position INTO v_page
-        FROM {schema}.trim_transitions_v2(p_trimmed, p_kept, p_max) AS t;
+        SELECT t.looked_at, t.last_position, t.unobserved INTO v_page
+        FROM {schema}.trim_transitions_v2(p_trimmed, p_kept, p_max, v_awaited) AS t;
+        unobserved := unobserved + v_page.unobserved;
         IF v_page.looked_at = p_max THEN
             more := true;
             trimmed := v_page.last_position;

@@ -247,7 +247,7 @@ fn a_dependent_that_waited_for_a_purge_has_no_parent_any_more() {
     let mut tx = client.transaction().unwrap();
     let holder = backend_of(&mut tx);
     let text = format!(
-        "SELECT jobs FROM \"{}\".purge_v2(ARRAY[0,NULL,NULL,NULL]::bigint[], NULL, NULL, 100, NULL, NULL, NULL, 0, $1)",
+        "SELECT jobs FROM \"{}\".purge_v2(ARRAY[0,NULL,NULL,NULL]::bigint[], NULL, NULL, NULL, 100, NULL, NULL, NULL, 0, $1)",
         place.schema
     );
     assert_eq!(tx.query_one(&text, &[&START]).unwrap().get::<_, i32>(0), 1);

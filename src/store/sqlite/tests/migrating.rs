@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 /// What the latest version needs of who reads it.
-const MIN_READER: u32 = 2;
+const MIN_READER: u32 = 4;
 const TOO_NEW: u32 = LATEST + 1;
 const VERSION_1: &str = include_str!("../migrations/0001_jobs.sql");
 

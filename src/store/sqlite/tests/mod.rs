@@ -8,6 +8,7 @@ mod files;
 mod keys;
 mod leases;
 mod migrating;
+mod observing;
 mod plans;
 mod schedules;
 mod settling;

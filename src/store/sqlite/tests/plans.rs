@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::store::sqlite::{
-    births, claim, find, keyed, latch, lease, locked, purge, queues, reads, records, report,
-    scheduling, work,
+    births, claim, find, keyed, latch, lease, locked, observing, purge, queues, reads, records,
+    report, scheduling, work,
 };
 use crate::store::{AuditFilter, BulkChange, JobFilter, Page};
 
@@ -59,6 +59,7 @@ fn each_other_statement_finds_its_rows_by_an_index() {
     let both =
         "SEARCH backwave_gates USING COVERING INDEX backwave_gates_child (child=? AND parent=?)";
     let gates = "SEARCH g USING PRIMARY KEY (parent=?)";
+    let transitions = "SEARCH t USING INDEX backwave_transitions_job (job=? AND rowid>?)";
     let cases: &[(&str, &[&str])] = &[
         (locked::READ, &[jobs_by_id]),
         (lease::LAPSED, &[lapsed]),
@@ -83,6 +84,19 @@ fn each_other_statement_finds_its_rows_by_an_index() {
         (
             records::HISTORY,
             &["SEARCH backwave_transitions USING INDEX backwave_transitions_job (job=?)"],
+        ),
+        (
+            observing::PAGE,
+            &["SEARCH t USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", jobs_by_id],
+        ),
+        (observing::BEYOND, &["SEARCH backwave_transitions USING INTEGER PRIMARY KEY (rowid>?)"]),
+        (observing::RECORDS, &["SEARCH t USING INTEGER PRIMARY KEY (rowid>?)"]),
+        (observing::WANTED, &["SEARCH p USING INDEX backwave_parked_wanted (observer=?)"]),
+        (observing::PARKED, &["SEARCH p USING PRIMARY KEY (observer=? AND position>?)"]),
+        (purge::AWAITED, &[transitions]),
+        (
+            purge::COUNT_BEYOND,
+            &["SEARCH t USING COVERING INDEX backwave_transitions_job (job=? AND rowid>?)"],
         ),
         (records::PARENTS, &["SEARCH l USING PRIMARY KEY (child=?)", jobs_by_id]),
         (
@@ -123,7 +137,7 @@ fn each_other_statement_finds_its_rows_by_an_index() {
 #[test]
 fn a_write_looks_at_what_there_is_by_one_row_of_each_small_table() {
     let steps = plan(&filled(true), work::LOOK);
-    for table in ["meta", "gates", "queues"] {
+    for table in ["meta", "gates", "queues", "observers"] {
         assert!(steps.iter().any(|step| step.contains(&format!("backwave_{table}"))), "{steps:#?}");
     }
     assert!(!steps.iter().any(|step| step.contains("backwave_jobs")), "{steps:#?}");
@@ -142,6 +156,16 @@ fn a_purge_sorts_nothing() {
     for settled in [false, true] {
         let steps = plan(&filled(settled), purge::OLD_ENOUGH);
         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
+    }
+}
+
+#[test]
+fn an_observer_walks_the_log_from_its_cursor_and_sorts_nothing() {
+    for settled in [false, true] {
+        for sql in [observing::PAGE, observing::WANTED, observing::PARKED] {
+            let steps = plan(&filled(settled), sql);
+            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
+        }
     }
 }
 
