@@ -22,6 +22,8 @@ Looking:
   pumps                   who works on this file, and who has halted
   queues                  queues that are paused or limited
   audit                   what operators did, newest first
+  observers               who is told of changes, and how far behind they are
+  parked <observer>       what could not be told
 Acting (in the name given by --as):
   cancel <job>            calls a job off
   requeue <job>           runs a Dead-Lettered or Quarantined job again
@@ -29,6 +31,8 @@ Acting (in the name given by --as):
   cancel-tag <tag>        calls off every job with that tag
   pause <queue> | resume <queue> | limit <queue> <n | none>
   revoke <worker>         takes a stuck worker's leases away
+  redeliver <observer>    tells what was parked again
+  forget <observer>       one that is not in the code any more
 ";
 
 fn main() -> ExitCode {
@@ -105,10 +109,22 @@ fn look(client: &Client, command: &[&str]) -> Result<bool, Box<dyn Error>> {
         ["audit"] => {
             for record in monitor.audit(&AuditFilter::default())? {
                 let job = record.job.map(|job| job.to_string()).unwrap_or_default();
-                println!(
-                    "{} {}: {:?} {} {job}",
-                    record.at, record.actor, record.action, record.queue
-                );
+                let about = record.subject.unwrap_or(record.queue);
+                println!("{} {}: {:?} {about} {job}", record.at, record.actor, record.action);
+            }
+        }
+        ["observers"] => {
+            for observer in monitor.observers()? {
+                let since = observer.behind_since;
+                let since = since.map_or_else(|| "none".to_owned(), |since| since.to_string());
+                println!("{:20} parked: {} behind: {since}", observer.observer, observer.parked);
+            }
+        }
+        ["parked", observer] => {
+            for parked in monitor.parked(observer) {
+                let parking = parked?.parking;
+                let told = &parking.observation;
+                println!("{} {} {}: {}", told.position(), told.job, told.to(), parking.detail);
             }
         }
         _ => return Ok(false),
@@ -159,6 +175,8 @@ fn act(client: &Client, actor: &str, command: &[&str]) -> Result<bool, Box<dyn E
         ["limit", queue, n] => {
             println!("{:?}", operator.set_concurrency_limit(queue, Some(n.parse()?))?);
         }
+        ["redeliver", observer] => println!("{} again", operator.redeliver(observer, None)?),
+        ["forget", observer] => println!("forgotten: {}", operator.remove_observer(observer)?),
         ["revoke", worker] => println!("{} job(s)", operator.revoke_leases(worker.parse()?)?.len()),
         _ => return Ok(false),
     }

@@ -23,7 +23,9 @@ use crate::{Timestamp, WorkerId};
 /// A store's check that fails here degrades: it ends the observer's pump, and no group.
 pub trait Observing {
     /// Registers the observer if it is not known, takes its cursor if nobody else holds it, prolongs the hold,
-    /// and reads what lies beyond it. The cursor does not move.
+    /// and reads what lies beyond it. The cursor does not move, except over what the filter does not match as long
+    /// as nothing that it matches lies before. A call looks at a bounded number of transitions: it may find nothing,
+    /// and say that there is more.
     ///
     /// # Errors
     /// Faults only; a cursor that is held elsewhere is an answer.

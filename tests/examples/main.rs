@@ -94,6 +94,9 @@ fn an_operator_finds_out_why_a_job_does_not_run_and_acts_in_a_name() {
     said(&["limit", "mail", "3"]);
     assert!(said(&["queues"]).contains("limit: 3"));
     assert_eq!(said(&["cancel-tag", "welcome"]), "1 called off\n");
+    assert_eq!([said(&["observers"]), said(&["parked", "alerts"])], ["", ""]);
+    assert_eq!(said(&["redeliver", "alerts"]), "0 again\n");
+    assert_eq!(said(&["forget", "alerts"]), "forgotten: false\n");
     assert!(said(&["show", &job]).contains("Cancelled"));
     let audit = said(&["audit"]);
     let actions: Vec<_> = audit.lines().map(|line| line.split(' ').nth(2)).collect();

@@ -21,10 +21,10 @@ fn write(desk: &mut Desk) {
     let claim = Claim::new(worker, 6, &plan, &accepted, LEASE);
     let mut ends: Vec<OutcomeRow> = Vec::new();
     for round in 0..ROUNDS {
-        let parents = rows(2);
-        let child = JobRow { parents: vec![parents[0].id], ..row() };
-        desk.accept(&parents);
-        desk.accept(&[child]);
+        // In one call: others may end the parent, and a purge take it, as soon as it is there.
+        let mut family = rows(2);
+        family.push(JobRow { parents: vec![family[0].id], ..row() });
+        desk.accept(&family);
         let claimed = desk.exchange(&ends, &claim).claimed.jobs;
         ends = claimed
             .iter()
