@@ -390,3 +390,38 @@ fn a_claim_does_not_wade_through_a_hundred_thousand_of_a_key_that_runs() {
     assert!(take(place.session().as_mut(), WorkerId::new(), "q", 9).withheld);
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
+
+/// Run by hand: `cargo test --all-features --lib store::postgres::tests::keys -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn what_a_claim_among_keys_costs() {
+    for (blocked, keys) in [(0, 0), (0, 1_000), (100_000, 50), (100_000, 1_000), (100_000, 10_000)]
+    {
+        let place = Place::new();
+        let mut session = place.session();
+        add(session.as_mut(), &[concurrent("a", -90_000)]);
+        assert_eq!(take(session.as_mut(), WorkerId::new(), "q", 9).jobs.len(), 1);
+        let fill = format!(
+            "INSERT INTO \"{0}\".jobs (id, wire_name, version, queue, payload, state, due_at, \
+                 created_at, tags, concurrency_key) \
+             SELECT gen_random_uuid(), 'work', 1, 'q', '1', 0, to_timestamp(1700000000 + i), now(), \
+                 '{{}}', CASE WHEN i <= {blocked} THEN 'a' ELSE 'b' || i END \
+             FROM generate_series(1, {blocked} + {keys}) AS i; ANALYZE \"{0}\".jobs",
+            place.schema
+        );
+        raw().batch_execute(&fill).unwrap();
+        add(session.as_mut(), &(0..1_000).map(|i| row("q", i - 3_000)).collect::<Vec<_>>());
+        let mut spans: Vec<_> = (0..20)
+            .map(|_| {
+                let began = Instant::now();
+                assert_eq!(take(session.as_mut(), WorkerId::new(), "q", 10).jobs.len(), 10);
+                began.elapsed()
+            })
+            .collect();
+        spans.sort();
+        eprintln!(
+            "{blocked} blocked, {keys} keys: {:?} a claim of 10, {:?} at most",
+            spans[10], spans[19]
+        );
+    }
+}
