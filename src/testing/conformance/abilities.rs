@@ -47,5 +47,9 @@ clauses! {
         a_purge_is_whole_or_never_was,
         gates_worked_off_later_are_whole_or_never_were,
         an_announcement_is_whole_or_never_was,
+        a_declaration_is_whole_or_never_was,
+        a_mint_is_whole_or_never_was,
+        what_an_operator_does_with_a_schedule_is_whole_or_never_was,
+        what_an_observer_resolves_is_whole_or_never_was,
     ]
 }

@@ -2,12 +2,15 @@
 
 use super::desk::{ACTOR, Desk, LEASE, SECOND, accepts, lease_of, outcome, quota, row, sound};
 use super::family::{child, follower};
+use super::observers_desk::Watcher;
 use super::office::nothing_kept;
+use super::schedules_desk::{OWNER, minted, schedule, timed};
 use super::{Fixture, StoreOptions};
 use crate::store::{
     AuditFilter, AuditPage, BulkChange, Claim, ClaimedJob, EnqueueAnswer, HistoryPolicy, JobFilter,
-    JobRecord, Outcome, Page, ParentRecord, PumpRecord, Purge, QueueChange, QueueCount,
-    QueueSettings, RowReport, Session, Store, StoreError, Transition,
+    JobRecord, ObserverChange, ObserverRecord, Outcome, Page, ParentRecord, ParkedDelivery,
+    Parking, PumpRecord, Purge, QueueChange, QueueCount, QueueSettings, Resolve, Resolved,
+    RowReport, ScheduleChange, ScheduleRecord, Session, Store, StoreError, Transition,
 };
 use crate::{JobId, WorkerId};
 
@@ -19,6 +22,8 @@ struct Everything {
     audit: AuditPage,
     queues: Vec<QueueSettings>,
     pumps: Vec<PumpRecord>,
+    schedules: Vec<ScheduleRecord>,
+    observers: Vec<(ObserverRecord, Vec<ParkedDelivery>)>,
 }
 
 impl Everything {
@@ -29,12 +34,20 @@ impl Everything {
             let (parents, history) = (session.parents(job.id), session.history(job.id));
             (job, sound(parents), sound(history))
         });
+        let jobs = jobs.collect();
+        let observers = sound(session.observers()).into_iter().map(|one| {
+            let parked = session.parked(&one.observer, None, 200);
+            (one, parked)
+        });
+        let observers = observers.collect::<Vec<_>>().into_iter();
         Self {
-            jobs: jobs.collect(),
+            jobs,
             counts: sound(session.counts()),
             audit: sound(session.audit(&AuditFilter::default())),
             queues: sound(session.queues()),
             pumps: sound(session.pumps()),
+            schedules: sound(session.schedules()),
+            observers: observers.map(|(one, parked)| (one, sound(parked))).collect(),
         }
     }
 }
@@ -214,4 +227,48 @@ pub(super) fn an_announcement_is_whole_or_never_was(fixture: &Fixture) {
     let note =
         crate::store::Announcement::new(WorkerId::new(), "main".to_owned(), "host".to_owned(), 1);
     whole_or_never(fixture, |session| session.announce(&note).map(drop));
+}
+
+pub(super) fn a_declaration_is_whole_or_never_was(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    desk.declare_some(&[schedule("changed"), schedule("dropped"), schedule("kept")]);
+    let rows = [timed("changed", "\"hourly\""), schedule("kept"), schedule("new")];
+    whole_or_never(fixture, |session| session.declare(OWNER, &rows, true).map(drop));
+}
+
+pub(super) fn a_mint_is_whole_or_never_was(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    let records = ["a", "b"].map(|name| desk.add_schedule(name));
+    let tick = desk.wait(SECOND);
+    let rows = records.map(|record| minted(&record, tick, &row()));
+    whole_or_never(fixture, |session| session.mint(&rows).map(drop));
+}
+
+pub(super) fn what_an_operator_does_with_a_schedule_is_whole_or_never_was(fixture: &Fixture) {
+    Desk::open(fixture).add_schedule("s");
+    let trigger = ScheduleChange::Trigger(Box::new(row()));
+    for change in [ScheduleChange::Pause, trigger, ScheduleChange::Resume, ScheduleChange::Remove] {
+        whole_or_never(fixture, |session| session.change_schedule(ACTOR, "s", &change).map(drop));
+    }
+}
+
+pub(super) fn what_an_observer_resolves_is_whole_or_never_was(fixture: &Fixture) {
+    let mut desk = Desk::open(fixture);
+    let mut watcher = Watcher::registered(&mut desk, "alerts");
+    desk.accept(&super::desk::rows(3));
+    let told = watcher.look(&mut desk, 9).batch;
+    desk.wait(SECOND);
+    let parking = Parking::new(told[0].clone(), 10, "no".to_owned());
+    let until = told[1].transition.position;
+    let resolve = Resolve { parked: vec![parking], ..watcher.until(until) };
+    whole_or_never(fixture, |session| {
+        let resolved = session.resolve(&resolve)?;
+        assert!(matches!(resolved, Resolved::Applied { .. }), "{resolved:?}");
+        Ok(())
+    });
+    for change in [ObserverChange::Redeliver(None), ObserverChange::Remove] {
+        whole_or_never(fixture, |session| {
+            session.change_observer(ACTOR, "alerts", change).map(drop)
+        });
+    }
 }
