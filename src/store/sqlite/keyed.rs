@@ -205,7 +205,7 @@ impl Look<'_> {
 pub(super) const STATEMENTS: [&str; 5] = [WALK, LOOK_AHEAD, NEXT_KEY, OF_KEY, LEASED];
 
 /// The column of the key, behind those of a candidate.
-const KEY: usize = 12;
+const KEY: usize = 14;
 
 const NOTE: &str =
     "INSERT INTO main.backwave_keyed_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING";

@@ -60,7 +60,7 @@ pub(super) fn find(
     let mut rows = statement.query(rusqlite::params_from_iter(query.values))?;
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        jobs.push(record(row, row::job_id(row, 21)?)?);
+        jobs.push(record(row, row::job_id(row, 23)?)?);
     }
     let is_full = jobs.len() as u64 == u64::from(page.bounded_limit());
     let next = jobs.last().map(|job| job.id).filter(|_| is_full);
