@@ -16,7 +16,7 @@ use support::postgres::{config, config_at, connect, fresh_schema, port};
 use support::proxy::{Mischief, Proxy};
 
 /// The statements of a migration from nothing, by a text that stands in each of them alone.
-const STATEMENTS: [&str; 24] = [
+const STATEMENTS: [&str; 31] = [
     "SET default_transaction_isolation",
     "START TRANSACTION",
     "SET LOCAL lock_timeout",
@@ -40,6 +40,13 @@ const STATEMENTS: [&str; 24] = [
     "-- Version 2, part 8",
     "-- Version 2, part 9",
     "-- Version 2, last part",
+    "-- Version 3, part 1",
+    "-- Version 3, part 2",
+    "-- Version 3, last part",
+    "-- Version 4, part 1",
+    "-- Version 4, part 2",
+    "-- Version 4, part 3",
+    "-- Version 4, last part",
     "COMMIT",
 ];
 
@@ -97,7 +104,7 @@ fn a_migration_that_is_cut_off_at_any_statement_is_whole_or_never_was_and_the_ne
                 format!("SELECT version, min_reader FROM \"{}\".schema_version", schema.name());
             let rows = db.query(&sql, &[]).expect("read");
             let rows: Vec<(i32, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-            assert_eq!(rows, [(2, 2)], "{statement}, {mischief:?}");
+            assert_eq!(rows, [(4, 4)], "{statement}, {mischief:?}");
         }
     }
     assert_no_alarm();

@@ -74,7 +74,7 @@ fn a_schema_of_version_1_is_brought_up_to_date_where_it_stands() {
 }
 
 #[test]
-fn a_schema_of_version_2_gains_schedules_and_is_still_read_by_version_2() {
+fn a_schema_of_version_2_gains_schedules_and_observers() {
     let schema = Schema::new(&fresh_name()).unwrap();
     let text = format!("CREATE SCHEMA {};\n{}", schema.quoted(), migrate::ddl_after(&schema, 0, 2));
     raw().batch_execute(&text).unwrap();
@@ -82,12 +82,13 @@ fn a_schema_of_version_2_gains_schedules_and_is_still_read_by_version_2() {
     let mut session = store(&schema).open().unwrap().open_session().unwrap();
     assert!(session.schedules().unwrap().is_empty());
     assert_eq!(session.due_schedules(9).unwrap().next_at, None);
+    assert!(session.observers().unwrap().is_empty());
     assert!(
         take(session.as_mut(), WorkerId::new(), "q", 9).jobs.iter().all(|job| job.tick.is_none())
     );
     let text = schema.fill("SELECT version, min_reader FROM {schema}.schema_version");
     let row = raw().query_one(&text, &[]).unwrap();
-    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (VERSION, 2));
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (VERSION, VERSION));
 }
 
 #[test]
