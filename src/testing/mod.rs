@@ -6,6 +6,8 @@
 mod clock;
 pub mod conformance;
 mod intercept;
+mod world;
 
 pub use clock::VirtualClock;
 pub use intercept::{Intercept, StoreCall};
+pub(crate) use world::mix;
