@@ -4,6 +4,8 @@ mod options;
 mod spawn;
 
 pub use options::{GroupOptions, OptionsError, OptionsFault};
+#[cfg(feature = "testing")]
+pub(crate) use spawn::spawn_on;
 pub use spawn::{SpawnError, spawn_group};
 
 use crate::shell::{Board, Message, PumpEnd, PumpLine};
@@ -118,6 +120,29 @@ impl Group {
             Some(halt) if report.halts.len() == ends.len() => Stopped::Halted(halt.clone()),
             _ => Stopped::Cleanly(report),
         }
+    }
+
+    /// Asks every pump whether it is idle; for [`Self::was_idle`].
+    #[cfg(feature = "testing")]
+    pub(crate) fn ask_idle(&self) -> u64 {
+        let probe = self.core.board.next_probe();
+        for line in &self.lines {
+            let _ = line.inbox.send(Message::IdleProbe(probe));
+        }
+        probe
+    }
+
+    /// How many jobs the pumps have taken, where all have answered that they are idle.
+    #[cfg(feature = "testing")]
+    pub(crate) fn was_idle(&self, probe: u64) -> Option<u64> {
+        self.core.board.wait_idle(probe, Instant::now())
+    }
+
+    /// How it has ended, as far as it has: whether it has wholly, and the report.
+    #[cfg(feature = "testing")]
+    pub(crate) fn ending(&self) -> (bool, ShutdownReport) {
+        let ends = self.core.board.ends();
+        (ends.iter().all(Option::is_some), report(&ends))
     }
 
     /// Blocks until nothing runs, no outcome waits to be written and nothing is due in the queues

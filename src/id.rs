@@ -112,7 +112,9 @@ identity!(JobId);
 identity!(WorkerId);
 
 #[cfg(feature = "testing")]
-pub(crate) use seeding::{Seeded, seed_with, seeded};
+use seeding::seeded;
+#[cfg(feature = "testing")]
+pub(crate) use seeding::{Seeded, Seeding, seed_with};
 
 /// Ids that follow from a seed, for simulated worlds.
 #[cfg(feature = "testing")]

@@ -5,9 +5,14 @@
 
 mod clock;
 pub mod conformance;
+mod harness;
 mod intercept;
+mod link;
+mod mishaps;
 mod world;
 
 pub use clock::VirtualClock;
+pub use harness::{Harness, HarnessBuilder};
 pub use intercept::{Intercept, StoreCall};
+pub use mishaps::{Mishap, ParseMishapError, under_mishaps};
 pub(crate) use world::mix;
