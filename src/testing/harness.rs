@@ -100,7 +100,8 @@ impl HarnessBuilder {
         self
     }
 
-    /// The group's options. Default those of a group named `harness`.
+    /// The group's options. By default a group named `harness` with four workers, whose ticks come each ten
+    /// seconds: what is enqueued, and what is known to be due, does not wait for them.
     pub fn options(mut self, options: GroupOptions) -> Self {
         self.options = options;
         self
@@ -157,7 +158,7 @@ impl Harness {
     pub fn builder(registry: Registry) -> HarnessBuilder {
         HarnessBuilder {
             registry,
-            options: GroupOptions::new("harness"),
+            options: default_options(),
             seed: 0,
             start: VirtualClock::START,
             mishaps: Vec::new(),
@@ -294,7 +295,8 @@ impl Harness {
         let relay = self.store.hub().subscribe(Arc::new(Relay(hub.clone())));
         let link = Link::new(LinkParts {
             world: self.world.clone(),
-            caller: Caller { node: 0, process },
+            node: 0,
+            process,
             host: Arc::clone(&host),
             inner: Arc::new(self.store.clone()),
             hub,
@@ -384,6 +386,11 @@ impl fmt::Debug for HarnessBuilder {
     }
 }
 
+fn default_options() -> GroupOptions {
+    let tick = Duration::from_secs(10);
+    GroupOptions::new("harness").workers(4).poll_interval(tick, tick)
+}
+
 /// Passes the hints of a store on to a process.
 struct Relay(Hub);
 
@@ -394,7 +401,7 @@ impl Wake for Relay {
 }
 
 impl Rules for Plot {
-    fn manner(&self, _caller: Caller, call: StoreCall, _nth: u64) -> Manner {
+    fn manner(&self, _node: usize, call: StoreCall, _nth: u64) -> Manner {
         self.at_call(call)
     }
 }

@@ -48,12 +48,16 @@ pub(crate) struct Manner {
 pub(crate) struct Caller {
     pub(crate) node: usize,
     pub(crate) process: ProcessId,
+    /// When the call was sent, by the world's time.
+    pub(crate) sent_at: i64,
+    /// The caller had given it up when it was carried out.
+    pub(crate) is_late: bool,
 }
 
 /// Decides how calls go.
 pub(crate) trait Rules: Send + Sync {
     /// The `nth` call of its kind by that node, counted from 0.
-    fn manner(&self, caller: Caller, call: StoreCall, nth: u64) -> Manner;
+    fn manner(&self, node: usize, call: StoreCall, nth: u64) -> Manner;
 
     /// Whether nothing gets through between that node and the store.
     fn is_cut_off(&self, _node: usize) -> bool {
@@ -66,6 +70,7 @@ pub(crate) enum Deed<'a> {
     Enqueue(&'a [JobRow], &'a EnqueueAnswer),
     Claim(&'a Claim<'a>, &'a Claimed),
     Report(&'a [OutcomeRow], &'a Reported),
+    Exchange(&'a [OutcomeRow], &'a Claim<'a>, &'a Exchanged),
     Renew(WorkerId, &'a [LeaseRef], Duration, &'a Renewal),
     Lapsed(&'a Lapsed),
     Held(WorkerId, &'a Held),
@@ -87,7 +92,8 @@ pub(crate) struct Link(Arc<LinkParts>);
 
 pub(crate) struct LinkParts {
     pub(crate) world: World,
-    pub(crate) caller: Caller,
+    pub(crate) node: usize,
+    pub(crate) process: ProcessId,
     pub(crate) host: Arc<Host>,
     pub(crate) inner: Arc<dyn Store>,
     /// The process's own: hints do not go between processes by themselves.
@@ -107,15 +113,15 @@ impl Link {
     fn manner(&self, call: StoreCall) -> Manner {
         let nth = {
             let mut counts = self.0.counts.lock();
-            let count = counts.entry((self.0.caller.node, call as u8)).or_default();
+            let count = counts.entry((self.0.node, call as u8)).or_default();
             *count += 1;
             *count - 1
         };
-        self.0.rules.manner(self.0.caller, call, nth)
+        self.0.rules.manner(self.0.node, call, nth)
     }
 
     fn is_cut_off(&self) -> bool {
-        self.0.rules.is_cut_off(self.0.caller.node)
+        self.0.rules.is_cut_off(self.0.node)
     }
 
     fn time_out(&self) -> StoreError {
@@ -125,28 +131,43 @@ impl Link {
 
     fn die(&self) -> ! {
         self.0.host.crash();
-        self.0.world.die(self.0.caller.process)
+        self.0.world.die(self.0.process)
     }
 
     /// Has the network carry something out by itself.
     fn later(&self, ms: u32, deed: Late) {
-        let (store, world, link) = (Arc::clone(&self.0.inner), self.0.world.clone(), self.clone());
+        let (store, world) = (Arc::clone(&self.0.inner), self.0.world.clone());
+        let teller = self.teller(true);
         let run = move || {
             pass(i64::from(ms) * 1000);
             if let Ok(mut session) = store.open_session() {
-                let _ = deed(session.as_mut(), &link);
+                let _ = deed(session.as_mut(), &teller);
             }
         };
         let (stage, _host) = world.stage(NETWORK, super::world::HostClock::default());
         let _ = stage.spawn("network".to_owned(), run);
     }
 
-    fn saw(&self, deed: &Deed<'_>) {
-        self.0.watch.saw(self.0.caller, deed);
+    fn teller(&self, is_late: bool) -> Teller {
+        let (node, process) = (self.0.node, self.0.process);
+        let caller = Caller { node, process, sent_at: self.0.world.elapsed(), is_late };
+        Teller { watch: Arc::clone(&self.0.watch), caller }
     }
 }
 
-type Late = Box<dyn FnOnce(&mut dyn Session, &Link) -> Result<(), StoreError> + Send>;
+/// Tells of the deeds of one call.
+struct Teller {
+    watch: Arc<dyn Watch>,
+    caller: Caller,
+}
+
+impl Teller {
+    fn saw(&self, deed: &Deed<'_>) {
+        self.watch.saw(self.caller, deed);
+    }
+}
+
+type Late = Box<dyn FnOnce(&mut dyn Session, &Teller) -> Result<(), StoreError> + Send>;
 
 /// What a call that breaks fails with.
 #[derive(Debug, thiserror::Error)]
@@ -202,12 +223,13 @@ impl Linked {
     fn act<R>(
         &mut self,
         call: StoreCall,
-        carry_out: impl FnOnce(&mut dyn Session, &Link) -> Result<R, StoreError>,
+        carry_out: impl FnOnce(&mut dyn Session, &Teller) -> Result<R, StoreError>,
         late: impl FnOnce() -> Option<Late>,
     ) -> Result<R, StoreError> {
         let link = self.link.clone();
+        let teller = link.teller(false);
         if !is_actor() {
-            return carry_out(self.inner.as_mut(), &link);
+            return carry_out(self.inner.as_mut(), &teller);
         }
         if link.0.host.is_crashed() {
             link.die();
@@ -222,7 +244,7 @@ impl Linked {
             Some(CallFault::Refused) => return Err(StoreError::transient(Injected)),
             Some(CallFault::LostBefore) => return Err(lost()),
             Some(CallFault::LostAfter) => {
-                carry_out(self.inner.as_mut(), &link)?;
+                carry_out(self.inner.as_mut(), &teller)?;
                 return Err(lost());
             }
             Some(CallFault::Late { ms }) => {
@@ -234,11 +256,11 @@ impl Linked {
             Some(CallFault::Slow { ms }) => pass(i64::from(ms) * 1000),
             Some(CallFault::CrashBefore) => link.die(),
             Some(CallFault::CrashAfter) => {
-                let _ = carry_out(self.inner.as_mut(), &link);
+                let _ = carry_out(self.inner.as_mut(), &teller);
                 link.die();
             }
         }
-        let answer = carry_out(self.inner.as_mut(), &link);
+        let answer = carry_out(self.inner.as_mut(), &teller);
         pass(manner.after);
         if link.is_cut_off() {
             return Err(link.time_out());
@@ -274,27 +296,26 @@ crate::forward_session!(Linked, through upkeep; Upkeep);
 
 impl Jobs for Linked {
     fn enqueue(&mut self, rows: &[JobRow]) -> Result<EnqueueAnswer, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.enqueue(rows)?;
-            link.saw(&Deed::Enqueue(rows, &answer));
+            teller.saw(&Deed::Enqueue(rows, &answer));
             Ok(answer)
         };
         self.act(StoreCall::Enqueue, carry_out, || None)
     }
 
     fn claim(&mut self, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
-        let owned = || Owned::of(claim);
         let late = || -> Option<Late> {
-            let owned = owned();
-            Some(Box::new(move |session, link| {
+            let owned = Owned::of(claim);
+            Some(Box::new(move |session, teller| {
                 let answer = session.claim(&owned.claim())?;
-                link.saw(&Deed::Claim(&owned.claim(), &answer));
+                teller.saw(&Deed::Claim(&owned.claim(), &answer));
                 Ok(())
             }))
         };
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.claim(claim)?;
-            link.saw(&Deed::Claim(claim, &answer));
+            teller.saw(&Deed::Claim(claim, &answer));
             Ok(answer)
         };
         self.act(StoreCall::Claim, carry_out, late)
@@ -303,15 +324,15 @@ impl Jobs for Linked {
     fn report(&mut self, rows: &[OutcomeRow]) -> Result<Reported, StoreError> {
         let late = || -> Option<Late> {
             let rows = rows.to_vec();
-            Some(Box::new(move |session, link| {
+            Some(Box::new(move |session, teller| {
                 let answer = session.report(&rows)?;
-                link.saw(&Deed::Report(&rows, &answer));
+                teller.saw(&Deed::Report(&rows, &answer));
                 Ok(())
             }))
         };
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.report(rows)?;
-            link.saw(&Deed::Report(rows, &answer));
+            teller.saw(&Deed::Report(rows, &answer));
             Ok(answer)
         };
         self.act(StoreCall::Report, carry_out, late)
@@ -324,17 +345,15 @@ impl Jobs for Linked {
     ) -> Result<Exchanged, StoreError> {
         let late = || -> Option<Late> {
             let (rows, owned) = (rows.to_vec(), Owned::of(claim));
-            Some(Box::new(move |session, link| {
+            Some(Box::new(move |session, teller| {
                 let answer = session.exchange(&rows, &owned.claim())?;
-                link.saw(&Deed::Report(&rows, &answer.reported));
-                link.saw(&Deed::Claim(&owned.claim(), &answer.claimed));
+                teller.saw(&Deed::Exchange(&rows, &owned.claim(), &answer));
                 Ok(())
             }))
         };
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.exchange(rows, claim)?;
-            link.saw(&Deed::Report(rows, &answer.reported));
-            link.saw(&Deed::Claim(claim, &answer.claimed));
+            teller.saw(&Deed::Exchange(rows, claim, &answer));
             Ok(answer)
         };
         self.act(StoreCall::Exchange, carry_out, late)
@@ -346,36 +365,36 @@ impl Jobs for Linked {
         rows: &[LeaseRef],
         lease: Duration,
     ) -> Result<Renewal, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.renew(worker, rows, lease)?;
-            link.saw(&Deed::Renew(worker, rows, lease, &answer));
+            teller.saw(&Deed::Renew(worker, rows, lease, &answer));
             Ok(answer)
         };
         self.act(StoreCall::Renew, carry_out, || None)
     }
 
     fn find_lapsed(&mut self, queues: &[String], max: u32) -> Result<Lapsed, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.find_lapsed(queues, max)?;
-            link.saw(&Deed::Lapsed(&answer));
+            teller.saw(&Deed::Lapsed(&answer));
             Ok(answer)
         };
         self.act(StoreCall::FindLapsed, carry_out, || None)
     }
 
     fn held_by(&mut self, worker: WorkerId) -> Result<Held, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.held_by(worker)?;
-            link.saw(&Deed::Held(worker, &answer));
+            teller.saw(&Deed::Held(worker, &answer));
             Ok(answer)
         };
         self.act(StoreCall::HeldBy, carry_out, || None)
     }
 
     fn hand_back(&mut self, worker: WorkerId, rows: &[LeaseRef]) -> Result<HandedBack, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.hand_back(worker, rows)?;
-            link.saw(&Deed::HandBack(worker, rows, &answer));
+            teller.saw(&Deed::HandBack(worker, rows, &answer));
             Ok(answer)
         };
         self.act(StoreCall::HandBack, carry_out, || None)
@@ -388,18 +407,18 @@ impl Jobs for Linked {
 
 impl Operations for Linked {
     fn request_cancel(&mut self, actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.request_cancel(actor, job)?;
-            link.saw(&Deed::Cancel(job, answer));
+            teller.saw(&Deed::Cancel(job, answer));
             Ok(answer)
         };
         self.act(StoreCall::RequestCancel, carry_out, || None)
     }
 
     fn requeue(&mut self, actor: &str, job: JobId) -> Result<RequeueAnswer, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.requeue(actor, job)?;
-            link.saw(&Deed::Requeue(job, answer));
+            teller.saw(&Deed::Requeue(job, answer));
             Ok(answer)
         };
         self.act(StoreCall::Requeue, carry_out, || None)
@@ -424,18 +443,18 @@ impl Operations for Linked {
         queue: &str,
         change: QueueChange,
     ) -> Result<QueueAnswer, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.change_queue(actor, queue, change)?;
-            link.saw(&Deed::Queue(queue, change));
+            teller.saw(&Deed::Queue(queue, change));
             Ok(answer)
         };
         self.act(StoreCall::ChangeQueue, carry_out, || None)
     }
 
     fn revoke(&mut self, actor: &str, worker: WorkerId, max: u32) -> Result<Revoked, StoreError> {
-        let carry_out = |session: &mut dyn Session, link: &Link| {
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
             let answer = session.revoke(actor, worker, max)?;
-            link.saw(&Deed::Revoke(worker, &answer));
+            teller.saw(&Deed::Revoke(worker, &answer));
             Ok(answer)
         };
         self.act(StoreCall::Revoke, carry_out, || None)

@@ -9,6 +9,7 @@ mod harness;
 mod intercept;
 mod link;
 mod mishaps;
+pub mod sim;
 mod world;
 
 pub use clock::VirtualClock;
