@@ -268,6 +268,8 @@ impl Plan {
             doubt: self.store.call_timeout().unwrap_or(DOUBT_MIN).max(DOUBT_MIN),
             patience: self.options.patience,
             retention: self.options.retention,
+            #[cfg(test)]
+            planted: self.options.planted,
         }
     }
 

@@ -53,7 +53,7 @@ impl Script {
             ran = Ran::Failed;
         }
         let listens = !matches!(does, Some(Act::Deaf { .. }));
-        self.judge.ran(job, attempt, ran, limit.filter(|_| listens));
+        self.judge.ran(job, attempt, ran, listens, limit);
         if does == Some(Act::Panic) {
             resume_unwind(Box::new("the handler panics"));
         }
@@ -66,7 +66,7 @@ impl Script {
         let usual = if usual.is_multiple_of(2) { 0 } else { (usual >> 8) % 300 };
         let listening = |ms: u64| match context.sleep(Duration::from_millis(ms)) {
             Ok(()) => (Ran::Succeeded, Ok(())),
-            Err(cancelled) => (Ran::GaveWay, Err(JobError::from(cancelled))),
+            Err(cancelled) => (Ran::GaveWay(cancelled.reason), Err(JobError::from(cancelled))),
         };
         match does {
             None => listening(usual),

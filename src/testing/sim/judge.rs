@@ -10,7 +10,7 @@ use super::plan::Plan;
 use crate::store::{JobRow, Receipt, Session, Store};
 use crate::testing::link::{Caller, Deed, Watch};
 use crate::testing::world::{ProcessId, World};
-use crate::{JobId, JobState, MemoryStore, RetryPolicy, Timestamp, WorkerId};
+use crate::{CancelReason, JobId, JobState, MemoryStore, RetryPolicy, Timestamp, WorkerId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -72,6 +72,8 @@ struct Known {
     due: Timestamp,
     hold: Option<Hold>,
     cancel: bool,
+    /// When an operator asked for it to end while it ran.
+    cancel_at: Option<Timestamp>,
     receipt: Option<Receipt>,
     settled: BTreeSet<u32>,
     attempts: BTreeMap<u32, Attempt>,
@@ -93,6 +95,8 @@ struct Attempt {
     barred: bool,
     began: Option<Timestamp>,
     ran: Option<Ran>,
+    /// Under which its holder first reported it.
+    receipt: Option<Receipt>,
 }
 
 /// How a handler's run ended, as its own code saw it.
@@ -106,7 +110,7 @@ pub(super) enum Ran {
     CalledOff,
     Snoozed,
     /// It was asked to end, and did.
-    GaveWay,
+    GaveWay(CancelReason),
 }
 
 #[derive(Default)]
@@ -129,6 +133,8 @@ struct Node {
     workers: u32,
     /// Something was wrong with it then, last.
     troubled_at: Option<Timestamp>,
+    /// A call of it failed then, last: it must live with that, but may be late.
+    failed_at: Option<Timestamp>,
     /// It is cut off, or gets no time.
     is_troubled: bool,
 }
@@ -232,6 +238,16 @@ impl Judge {
         });
     }
 
+    /// A call of a node failed.
+    pub(super) fn call_failed(&self, node: usize) {
+        self.hear(|case| {
+            let now = case.now;
+            if let Some(node) = case.nodes.get_mut(node) {
+                node.failed_at = Some(now);
+            }
+        });
+    }
+
     pub(super) fn store_clock_stepped(&self) {
         self.hear(|case| {
             let now = case.now;
@@ -273,6 +289,14 @@ impl Case {
         let quiet = |at: Option<Timestamp>| at.is_none_or(|at| at < calm);
         quiet(self.stepped_at)
             && self.nodes.get(node).is_some_and(|node| !node.is_troubled && quiet(node.troubled_at))
+    }
+
+    /// The same, and no call of it failed either.
+    fn is_unharmed(&self, node: usize, since: Timestamp) -> bool {
+        let calm = since.saturating_sub(AFTERMATH);
+        let node_known = self.nodes.get(node);
+        self.is_untroubled(node, since)
+            && node_known.is_some_and(|node| node.failed_at.is_none_or(|at| at < calm))
     }
 
     /// Holds what the store keeps against what its answers have said.

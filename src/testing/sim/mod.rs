@@ -22,10 +22,14 @@ mod coverage;
 mod draw;
 mod handlers;
 mod judge;
+#[cfg(test)]
+mod lies;
 mod plan;
 mod rules;
 mod run;
 mod shrink;
+#[cfg(test)]
+mod tests;
 
 pub use coverage::Coverage;
 pub use judge::Finding;

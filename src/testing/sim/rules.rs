@@ -61,12 +61,14 @@ impl Rules for PlanRules {
         let kind = CallKind::of(call);
         let fault = kind.and_then(|kind| self.calls.get(&(node, kind, nth)).copied());
         if let Some(fault) = fault {
-            let ms = match fault {
-                CallFault::Slow { ms } | CallFault::Late { ms } => ms,
-                _ => 0,
-            };
             self.judge.situation(name(fault));
-            self.judge.trouble_until(node, self.world.now() + Duration::from_millis(ms.into()));
+            match fault {
+                CallFault::Slow { ms } => {
+                    let until = self.world.now() + Duration::from_millis(ms.into());
+                    self.judge.trouble_until(node, until);
+                }
+                _ => self.judge.call_failed(node),
+            }
         }
         Manner { before, after, fault }
     }

@@ -48,7 +48,7 @@ pub fn run_logged(plan: &Plan) -> Report {
     Fleet::new(plan, true, honest).run()
 }
 
-fn honest(store: MemoryStore) -> Arc<dyn Store> {
+pub(super) fn honest(store: MemoryStore) -> Arc<dyn Store> {
     Arc::new(store)
 }
 
@@ -70,6 +70,8 @@ enum Event {
 
 pub(super) struct Fleet<'p> {
     plan: &'p Plan,
+    #[cfg(test)]
+    pub(super) planted: Option<crate::kernel::driver::planted::Bug>,
     world: World,
     /// What the nodes see of the store.
     store: Arc<dyn Store>,
@@ -91,7 +93,7 @@ struct Running {
     group: Group,
     process: ProcessId,
     host: Arc<Host>,
-    stops: bool,
+    stops_since: Option<i64>,
 }
 
 impl<'p> Fleet<'p> {
@@ -107,6 +109,8 @@ impl<'p> Fleet<'p> {
         let hints = Arc::new(Switchboard::new(plan, world.clone()));
         let relay = memory.hub().subscribe(Arc::clone(&hints) as _);
         Self {
+            #[cfg(test)]
+            planted: None,
             rules: Arc::new(PlanRules::new(plan, judge.clone(), world.clone())),
             script: Arc::new(Script::new(plan, judge.clone())),
             ids: plan.jobs.iter().map(|job| (job.n, JobId::new())).collect(),
@@ -297,8 +301,12 @@ impl<'p> Fleet<'p> {
         });
         self.judge.started(process, node);
         let (registry, options) = (self.script.registry(process), self.options(plan.workers));
+        #[cfg(test)]
+        let options = options.planted(self.planted);
         match spawn_on(stage, Arc::new(link), registry, options, Arc::new(Health::new())) {
-            Ok(group) => self.nodes[node] = Some(Running { group, process, host, stops: false }),
+            Ok(group) => {
+                self.nodes[node] = Some(Running { group, process, host, stops_since: None })
+            }
             Err(error) => panic!("a group does not start: {error}"),
         }
     }
@@ -343,8 +351,9 @@ impl<'p> Fleet<'p> {
 
     fn stop(&mut self, node: usize) {
         let elapsed = self.world.elapsed();
-        if let Some(running) = self.nodes[node].as_mut().filter(|running| !running.stops) {
-            running.stops = true;
+        let running = self.nodes[node].as_mut();
+        if let Some(running) = running.filter(|running| running.stops_since.is_none()) {
+            running.stops_since = Some(elapsed);
             self.judge.stop_asked(running.process, elapsed);
             running.group.begin_shutdown();
         }
@@ -363,6 +372,11 @@ impl<'p> Fleet<'p> {
             let (is_over, report) = running.group.ending();
             if let Some(halt) = report.halts.first() {
                 self.judge.halted(running.process, halt);
+            }
+            let since =
+                running.stops_since.filter(|since| self.world.elapsed() - since > STOP_OVERDUE);
+            if !is_over && since.is_some() {
+                self.judge.still_stopping(running.process);
             }
             if is_over {
                 self.judge.stopped(running.process, &report);
@@ -478,6 +492,8 @@ const LEASE: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// A clean stop may take so long.
 const STOP_TAKES: i64 = 3 * SECOND;
+/// From then on it takes too long.
+const STOP_OVERDUE: i64 = 8 * SECOND;
 /// How often nodes are looked after.
 const LOOK_EVERY: i64 = SECOND / 2;
 /// For so long after the last fault work may go on.

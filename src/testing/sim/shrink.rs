@@ -1,6 +1,7 @@
 //! Makes of a plan that fails the smallest one that still does.
 
 use super::plan::{Fault, Order, Plan};
+#[cfg(test)]
 use super::run::Report;
 
 /// Takes away faults, jobs and nodes as long as `fails` says that the same goes wrong; how many plans were tried.
@@ -24,6 +25,7 @@ pub fn shrink(plan: &Plan, fails: impl Fn(&Plan) -> Option<&'static str>) -> (Pl
 }
 
 /// The oracle that saw something first.
+#[cfg(test)]
 pub(super) fn oracle(report: &Report) -> Option<&'static str> {
     report.findings.first().map(|finding| finding.oracle)
 }

@@ -51,6 +51,7 @@ fn config(workers: u32) -> DriverConfig {
         doubt: DOUBT,
         patience: PATIENCE,
         retention: Retention::default(),
+        planted: None,
     }
 }
 

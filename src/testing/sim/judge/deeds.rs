@@ -6,7 +6,7 @@ use crate::store::{
     Mode, Outcome, OutcomeRow, QueueChange, Renewal, Renewed, RequeueAnswer, Revoked, RowReport,
 };
 use crate::testing::link::{Caller, Deed};
-use crate::{JobId, JobState, WorkerId};
+use crate::{CancelReason, JobId, JobState, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -84,6 +84,7 @@ impl Case {
             due: row.due.resolve(self.now),
             hold: None,
             cancel: false,
+            cancel_at: None,
             receipt: None,
             settled: BTreeSet::new(),
             attempts: BTreeMap::new(),
@@ -147,7 +148,8 @@ impl Case {
             node: caller.node,
             since: now,
         });
-        let entry = Attempt { process: caller.process, barred, began: None, ran: None };
+        let process = caller.process;
+        let entry = Attempt { process, barred, began: None, ran: None, receipt: None };
         let again = known.attempts.insert(job.attempt, entry).is_some();
         self.touched.insert(job.id);
         self.say(|| format!("{name} is claimed by node {}, attempt {}", caller.node, job.attempt));
@@ -219,6 +221,7 @@ impl Case {
     }
 
     fn reported(&mut self, row: &OutcomeRow, report: RowReport) {
+        self.check_receipt(row);
         match report {
             RowReport::Applied(state) => self.applied(row, state),
             RowReport::AlreadyApplied(_) => {
@@ -246,6 +249,16 @@ impl Case {
                     self.find("receipts tell what was written", format!("{name}: {reason:?}"));
                 }
             }
+        }
+    }
+
+    /// A holder's outcome keeps its receipt through every repeat.
+    fn check_receipt(&mut self, row: &OutcomeRow) {
+        let Some(known) = self.jobs.get_mut(&row.job) else { return };
+        let Some(attempt) = known.attempts.get_mut(&row.attempt) else { return };
+        if row.mode == Mode::Holder && *attempt.receipt.get_or_insert(row.receipt) != row.receipt {
+            let detail = format!("{}, attempt {}", self.name(row.job), row.attempt);
+            self.find("a repeat keeps its receipt", detail);
         }
     }
 
@@ -334,7 +347,9 @@ impl Case {
             Some(Ran::Discarded) => row.outcome == Outcome::DeadLettered,
             Some(Ran::CalledOff) => row.outcome == Outcome::Cancelled,
             Some(Ran::Snoozed) => matches!(row.outcome, Outcome::Snooze { .. }),
-            Some(Ran::GaveWay) => row.outcome == Outcome::Cancelled || row.outcome == by_policy,
+            Some(Ran::GaveWay(CancelReason::OperatorRequest)) => row.outcome == Outcome::Cancelled,
+            // At a stop it is handed back; without a lease there is nothing to record.
+            Some(Ran::GaveWay(_)) => false,
         };
         if is_retry && failures >= ceiling {
             self.find("the ceiling holds", format!("{told}, failures {failures} of {ceiling}"));
@@ -474,7 +489,7 @@ impl Case {
     // -- operators
 
     fn cancelled(&mut self, job: JobId, answer: CancelAnswer) {
-        let name = self.name(job);
+        let (now, name) = (self.now, self.name(job));
         self.say(|| format!("{name} is to be cancelled: {answer:?}"));
         let Some(known) = self.jobs.get_mut(&job) else { return };
         let before = known.state;
@@ -486,7 +501,10 @@ impl Case {
         };
         match expected {
             CancelAnswer::Cancelled => (known.state, known.cancel) = (JobState::Cancelled, true),
-            CancelAnswer::Requested => known.cancel = true,
+            CancelAnswer::Requested => {
+                known.cancel = true;
+                known.cancel_at.get_or_insert(now);
+            }
             _ => {}
         }
         if answer != expected {
@@ -510,6 +528,7 @@ impl Case {
         known.due = now;
         known.failures = 0;
         known.cancel = false;
+        known.cancel_at = None;
         self.say(|| format!("{name} is requeued"));
         self.coverage.edge(Some(before), JobState::Scheduled);
         if !matches!(before, JobState::DeadLettered | JobState::Quarantined) {

@@ -27,6 +27,17 @@ impl Judge {
         });
     }
 
+    /// A stop has lasted longer than its budget.
+    pub(in crate::testing::sim) fn still_stopping(&self, process: ProcessId) {
+        self.hear(|case| {
+            let Some(known) = case.processes.get(&process) else { return };
+            let node = known.node;
+            if !known.ended && case.is_unharmed(node, case.now) {
+                case.find("a stop comes to an end", format!("node {node}"));
+            }
+        });
+    }
+
     /// A process has stopped cleanly.
     pub(in crate::testing::sim) fn stopped(&self, process: ProcessId, report: &ShutdownReport) {
         self.hear(|case| {
@@ -38,7 +49,7 @@ impl Judge {
             case.coverage.met("a clean stop");
             let held = |job: &&Known| job.hold.is_some_and(|hold| workers.contains(&hold.worker));
             let left = case.jobs.values().filter(held).count();
-            if left > 0 && case.is_untroubled(node, case.now) {
+            if left > 0 && case.is_unharmed(node, case.now) {
                 let detail = format!("node {node} has left {left} lease(s)");
                 case.find("a clean stop leaves no lease", detail);
             }

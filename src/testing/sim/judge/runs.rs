@@ -3,6 +3,7 @@
 use super::{Judge, Ran};
 use crate::testing::world::ProcessId;
 use crate::{JobId, JobState};
+use std::time::Duration;
 
 impl Judge {
     /// A handler begins.
@@ -39,12 +40,13 @@ impl Judge {
         });
     }
 
-    /// A handler's run has ended so; `limit_ms` where it listens and has a time limit.
+    /// A handler's run has ended so. Whether it `listens`, and its time limit.
     pub(in crate::testing::sim) fn ran(
         &self,
         job: JobId,
         attempt: u32,
         ran: Ran,
+        listens: bool,
         limit_ms: Option<u64>,
     ) {
         self.hear(|case| {
@@ -53,11 +55,18 @@ impl Judge {
             let Some(known) = case.jobs.get_mut(&job) else { return };
             let Some(entry) = known.attempts.get_mut(&attempt) else { return };
             entry.ran = Some(ran);
-            let (Some(began), Some(limit_ms)) = (entry.began, limit_ms) else { return };
-            let process = entry.process;
+            let (process, began) = (entry.process, entry.began.unwrap_or(now));
+            let cancel_at = known.cancel_at.filter(|_| known.attempt == attempt);
             let took = now.since(began).as_millis() as u64;
             let node = case.processes.get(&process).map_or(0, |process| process.node);
-            if took > limit_ms + LATE_MS && case.is_untroubled(node, began) {
+            let calm = case.is_unharmed(node, began);
+            if let Some(at) = cancel_at.filter(|at| calm && listens && now.since(*at) > HEARD_AFTER)
+            {
+                let detail = format!("{name}, attempt {attempt}, was to end from {at} on");
+                case.find("a cancel request reaches its handler", detail);
+            }
+            let Some(limit_ms) = limit_ms.filter(|_| listens) else { return };
+            if took > limit_ms + LATE_MS && calm {
                 let detail = format!("{name}, attempt {attempt}: {took} ms of {limit_ms}");
                 case.find("a time limit ends an attempt", detail);
             }
@@ -65,5 +74,7 @@ impl Judge {
     }
 }
 
+/// A heartbeat and what it takes.
+const HEARD_AFTER: Duration = Duration::from_secs(5);
 /// How much later than its limit an attempt may hear of it.
 const LATE_MS: u64 = 1_000;
