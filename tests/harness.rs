@@ -147,7 +147,9 @@ fn two_runs_with_one_seed_are_one_run_ids_and_order_included() {
             });
         let options = GroupOptions::new("harness").workers(3);
         let mut harness = Harness::builder(registry).options(options).seed(seed).build();
-        (0..10).for_each(|step| drop(harness.enqueue(&Step(step))));
+        for step in 0..10 {
+            harness.enqueue(&Step(step));
+        }
         assert!(harness.drain(HOUR));
         let seen = seen.lock().unwrap();
         seen.clone()

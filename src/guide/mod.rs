@@ -33,6 +33,7 @@ pub mod transactions {}
 pub mod dependencies {}
 
 #[doc = include_str!("testing.md")]
+#[cfg_attr(feature = "testing", doc = include_str!("testing_virtual.md"))]
 pub mod testing {}
 
 #[doc = include_str!("operating.md")]

@@ -17,6 +17,7 @@ use std::time::Duration;
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum CallFault {
     /// Refused; the session stands.
     Refused,

@@ -47,6 +47,11 @@ struct State {
     paused: BTreeMap<ProcessId, i64>,
     /// Processes that died in the middle of something.
     doomed: Vec<ProcessId>,
+    /// Until when actors may go on among themselves.
+    target: Option<i64>,
+    /// Turns since time has passed last, and ever.
+    turns: u64,
+    turns_in_all: u64,
     dice: u64,
 }
 
@@ -77,6 +82,9 @@ impl World {
             running: None,
             paused: BTreeMap::new(),
             doomed: Vec::new(),
+            target: None,
+            turns: 0,
+            turns_in_all: 0,
             dice: mix(seed),
         };
         Self(Arc::new(Shared {
@@ -126,27 +134,42 @@ impl World {
 
     /// Runs what there is to run until so many microseconds after the beginning.
     pub(crate) fn run_until(&self, target: i64) {
-        let mut turns = 0_u64;
         loop {
             self.bury();
             let mut state = self.0.state.lock();
-            let now = self.elapsed();
-            if let Some(actor) = state.choose(now) {
-                turns += 1;
-                assert!(turns < TURNS_MAX, "the world does not come to rest at {}", self.now());
+            state.target = Some(target);
+            let next = self.next_turn(&mut state);
+            if let Some(actor) = next {
                 self.resume(&mut state, actor);
-                continue;
             }
-            let next = state.next_wake(|_| true);
-            drop(state);
-            let next = next.unwrap_or(target).min(target);
-            if next > now {
-                self.0.now.store(next, Ordering::SeqCst);
+            state.target = None;
+            assert!(state.turns < TURNS_MAX, "the world does not come to rest at {}", self.now());
+            if next.is_none() && state.doomed.is_empty() {
+                self.0.now.fetch_max(target, Ordering::SeqCst);
                 self.0.ids.set_time(self.now());
-                turns = 0;
-            } else if now >= target {
                 return;
             }
+        }
+    }
+
+    /// Whose turn it is, the time moved on to it; nobody's where nobody has anything to do before the target,
+    /// or something is to be done outside of the actors. Whoever gives way asks, so that one turn costs one
+    /// change of threads.
+    fn next_turn(&self, state: &mut State) -> Option<u64> {
+        let target = state.target?;
+        loop {
+            if !state.doomed.is_empty() || state.turns >= TURNS_MAX {
+                return None;
+            }
+            if let Some(actor) = state.choose(self.elapsed()) {
+                state.turns += 1;
+                state.turns_in_all += 1;
+                return Some(actor);
+            }
+            let next = state.next_wake(|_| true).filter(|next| *next <= target)?;
+            self.0.now.fetch_max(next, Ordering::SeqCst);
+            self.0.ids.set_time(self.now());
+            state.turns = 0;
         }
     }
 
@@ -199,20 +222,28 @@ impl World {
         }
     }
 
+    /// Lets an actor run, and those that follow it, until nobody's turn is next.
     fn resume(&self, state: &mut parking_lot::MutexGuard<'_, State>, number: u64) {
-        let Some(actor) = state.actors.get_mut(&number) else { return };
-        actor.until = None;
-        let go = Arc::clone(&actor.go);
-        state.running = Some(number);
-        go.notify_one();
+        state.hand_over(number);
+        let mut seen = state.turns_in_all;
         while state.running.is_some() {
             let overdue = self.0.given_way.wait_for(state, PATIENCE).timed_out();
-            if overdue && state.running.is_some() {
-                let name = state.actors.get(&number).map(|actor| actor.name.clone());
-                panic!(
-                    "{} waits for something outside of the simulated world",
-                    name.unwrap_or_default()
-                );
+            if overdue && state.running.is_some() && seen == state.turns_in_all {
+                let actor = state.running.and_then(|number| state.actors.get(&number));
+                let name = actor.map_or("an actor", |actor| &actor.name);
+                panic!("{name} waits for something outside of the simulated world");
+            }
+            seen = state.turns_in_all;
+        }
+    }
+
+    /// Hands the turn on.
+    fn pass_on(&self, state: &mut State) {
+        match self.next_turn(state) {
+            Some(next) => state.hand_over(next),
+            None => {
+                state.running = None;
+                self.0.given_way.notify_one();
             }
         }
     }
@@ -248,9 +279,10 @@ impl World {
             .map_err(crate::contain::dispose);
             SELF.with(|this| *this.borrow_mut() = None);
             let mut state = world.0.state.lock();
-            state.actors.remove(&number);
-            state.running = None;
-            world.0.given_way.notify_one();
+            let gone = state.actors.remove(&number);
+            world.pass_on(&mut state);
+            drop(state);
+            drop(gone);
         });
         if spawned.is_err() {
             self.0.state.lock().actors.remove(&number);
@@ -285,8 +317,7 @@ impl World {
             }
             (actor.until, actor.is_ready) = (until, Some(is_ready));
             let go = Arc::clone(&actor.go);
-            state.running = None;
-            self.0.given_way.notify_one();
+            self.pass_on(&mut state);
             go
         };
         if self.wait_for_turn(number, &go) && !thread::panicking() {
@@ -296,6 +327,14 @@ impl World {
 }
 
 impl State {
+    fn hand_over(&mut self, number: u64) {
+        self.running = Some(number);
+        if let Some(actor) = self.actors.get_mut(&number) {
+            actor.until = None;
+            actor.go.notify_one();
+        }
+    }
+
     /// One of the actors that have something to do now.
     fn choose(&mut self, now: i64) -> Option<u64> {
         let paused = &self.paused;
