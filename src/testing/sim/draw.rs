@@ -32,11 +32,22 @@ impl Plan {
     /// The plan of a seed: how many machines and jobs, which kinds of faults and how many of them.
     #[must_use]
     pub fn draw(seed: u64, level: Level) -> Self {
+        Self::draw_within(seed, level, 4, 60_000, [5, 20, 60, 150])
+    }
+
+    /// The same with at most so many nodes, ending at that time, and with one of these numbers of jobs.
+    pub(super) fn draw_within(
+        seed: u64,
+        level: Level,
+        nodes_max: u64,
+        ends_max_ms: u64,
+        jobs: [u32; 4],
+    ) -> Self {
         let mut dice = Dice::new(seed ^ 0xb0a7);
-        let ends_ms = dice.between(5_000, 60_000);
-        let nodes = 1 + dice.below(4) as usize;
+        let ends_ms = dice.between(5_000, ends_max_ms);
+        let nodes = 1 + dice.below(nodes_max) as usize;
         let queues = 1 + dice.below(2) as usize;
-        let jobs = [5, 20, 60, 150][dice.below(4) as usize];
+        let jobs = jobs[dice.below(4) as usize];
         let mut plan = Self {
             seed,
             level,

@@ -225,7 +225,8 @@ impl Jobs for Lying {
         if self.is(Lie::LatchStaysShut) {
             for row in spoilt.iter_mut().filter(|row| !row.parents.is_empty()) {
                 let mut never = JobRow::new(JobId::new(), "never");
-                (never.due, never.queue) = (Due::At(Timestamp::MAX), "never".to_owned());
+                (never.due, never.queue) =
+                    (Due::In(Duration::from_secs(9_999_999)), "never".to_owned());
                 row.parents.push(never.id);
                 self.inner.enqueue(&[never])?;
             }

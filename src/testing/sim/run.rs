@@ -263,6 +263,9 @@ impl<'p> Fleet<'p> {
         for node in 0..self.nodes.len() {
             self.rules.cut_off(node, false);
             self.judge.trouble(node, false);
+            if let Some(running) = &self.nodes[node] {
+                self.world.pause(running.process, self.world.elapsed());
+            }
         }
         for (queue, plan) in self.plan.queues.iter().enumerate() {
             self.change_queue(queue, QueueChange::Resume);

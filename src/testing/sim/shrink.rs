@@ -1,8 +1,6 @@
 //! Makes of a plan that fails the smallest one that still does.
 
 use super::plan::{Fault, Order, Plan};
-#[cfg(test)]
-use super::run::Report;
 
 /// Takes away faults, jobs and nodes as long as `fails` says that the same goes wrong; how many plans were tried.
 /// `fails` runs a plan and tells which oracle saw something, if one did.
@@ -17,23 +15,27 @@ use super::run::Report;
 /// assert!(tried > 0);
 /// ```
 pub fn shrink(plan: &Plan, fails: impl Fn(&Plan) -> Option<&'static str>) -> (Plan, u32) {
-    let mut search = Search { best: plan.clone(), oracle: fails(plan), tried: 0, fails };
+    shrink_within(plan, TRIES_MAX, fails)
+}
+
+/// The same with at most so many tries.
+pub(super) fn shrink_within(
+    plan: &Plan,
+    tries: u32,
+    fails: impl Fn(&Plan) -> Option<&'static str>,
+) -> (Plan, u32) {
+    let mut search = Search { best: plan.clone(), oracle: fails(plan), tried: 0, tries, fails };
     if search.oracle.is_some() {
         while search.round() {}
     }
     (search.best, search.tried)
 }
 
-/// The oracle that saw something first.
-#[cfg(test)]
-pub(super) fn oracle(report: &Report) -> Option<&'static str> {
-    report.findings.first().map(|finding| finding.oracle)
-}
-
 struct Search<F> {
     best: Plan,
     oracle: Option<&'static str>,
     tried: u32,
+    tries: u32,
     fails: F,
 }
 
@@ -65,8 +67,11 @@ impl<F: Fn(&Plan) -> Option<&'static str>> Search<F> {
     }
 
     fn attempt(&mut self, plan: Plan) -> bool {
+        if self.tried >= self.tries {
+            return false;
+        }
         self.tried += 1;
-        let fails = self.tried < TRIES_MAX && (self.fails)(&plan) == self.oracle;
+        let fails = (self.fails)(&plan) == self.oracle;
         if fails {
             self.best = plan;
         }
