@@ -123,8 +123,12 @@ impl Plan {
         match kind {
             0 | 1 => {
                 let call = CallKind::ALL[dice.below(8) as usize];
-                let most =
-                    if matches!(call, CallKind::Claim | CallKind::Exchange) { 120 } else { 15 };
+                // So that most of them come to pass: a run makes about so many.
+                let jobs = self.jobs.len() as u64;
+                let most = match call {
+                    CallKind::Claim | CallKind::Exchange => jobs.clamp(6, 120),
+                    _ => (jobs / 2).clamp(4, 15),
+                };
                 Fault::Call { node, call, nth: dice.below(most), fault: call_fault(dice) }
             }
             2 => Fault::Crash { node, at_ms, down_ms: heals.then(|| dice.between(0, 20_000)) },
