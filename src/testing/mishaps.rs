@@ -35,8 +35,11 @@ pub enum Mishap {
     ClockStep(u64),
 }
 
+/// A kind of mishaps: its name, and what makes the one of that number.
+type Named = (&'static str, fn(u64) -> Mishap);
+
 impl Mishap {
-    const NAMES: [(&'static str, fn(u64) -> Self); 5] = [
+    const NAMES: [Named; 5] = [
         ("crash-before-report", Self::CrashBeforeReport),
         ("crash-after-report", Self::CrashAfterReport),
         ("report-answer-lost", Self::ReportAnswerLost),

@@ -229,6 +229,14 @@ impl Judge {
         });
     }
 
+    /// What was wrong with a node is over, if something was.
+    pub(super) fn healed(&self, node: usize) {
+        let was_troubled = self.0.case.lock().nodes.get(node).is_some_and(|node| node.is_troubled);
+        if was_troubled {
+            self.trouble(node, false);
+        }
+    }
+
     /// Something that was wrong with a node until this moment, or that may go wrong until then.
     pub(super) fn trouble_until(&self, node: usize, until: Timestamp) {
         self.hear(|case| {

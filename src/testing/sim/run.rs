@@ -262,7 +262,7 @@ impl<'p> Fleet<'p> {
         self.events.clear();
         for node in 0..self.nodes.len() {
             self.rules.cut_off(node, false);
-            self.judge.trouble(node, false);
+            self.judge.healed(node);
             if let Some(running) = &self.nodes[node] {
                 self.world.pause(running.process, self.world.elapsed());
             }
