@@ -92,7 +92,8 @@ fn replay(path: &Path) -> Result<bool, Box<dyn Error>> {
 fn explore(options: &Options) -> Result<bool, Box<dyn Error>> {
     let began = Instant::now();
     let until = options.seconds.map(|seconds| began + Duration::from_secs(seconds));
-    let runs = options.runs.unwrap_or(if until.is_some() { u64::MAX } else { 20 });
+    let usual = if until.is_some() { u64::MAX } else { 20 };
+    let runs = options.runs.unwrap_or(usual);
     println!("from seed {}", options.seed);
     let mut coverage = Coverage::default();
     let (mut done, mut jobs, mut handled, mut virtual_time) = (0, 0, 0, Duration::ZERO);

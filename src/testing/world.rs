@@ -487,6 +487,6 @@ pub(crate) const fn mix(seed: u64) -> u64 {
 /// What a monotonic clock shows as the world begins, so that it can lose time: thirty days.
 const HOST_UP: i64 = 30 * 86_400 * 1_000_000;
 /// Turns without any time passing that are a loop.
-const TURNS_MAX: u64 = 5_000_000;
+const TURNS_MAX: u64 = 200_000;
 /// Real time after which an actor that does not give way waits for something that will not come.
 const PATIENCE: Duration = Duration::from_secs(60);

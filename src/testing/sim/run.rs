@@ -94,6 +94,8 @@ struct Running {
     process: ProcessId,
     host: Arc<Host>,
     stops_since: Option<i64>,
+    paused_until: i64,
+    suspended_until: i64,
 }
 
 impl<'p> Fleet<'p> {
@@ -245,7 +247,12 @@ impl<'p> Fleet<'p> {
                 self.rules.cut_off(node, is_cut_off);
             }
             Event::Pause { node, micros, suspends } => self.pause(node, micros, suspends),
-            Event::Resumed(node) => self.judge.trouble(node, false),
+            Event::Resumed(node) => {
+                let until = self.nodes[node].as_ref().map_or(0, |running| running.paused_until);
+                if until <= self.world.elapsed() {
+                    self.judge.trouble(node, false);
+                }
+            }
             Event::Stop(node) => self.stop(node),
             Event::Order(order) => self.order(order),
             Event::Open(queue) => self.change_queue(queue, QueueChange::Resume),
@@ -263,8 +270,12 @@ impl<'p> Fleet<'p> {
         for node in 0..self.nodes.len() {
             self.rules.cut_off(node, false);
             self.judge.healed(node);
-            if let Some(running) = &self.nodes[node] {
-                self.world.pause(running.process, self.world.elapsed());
+            let now = self.world.elapsed();
+            if let Some(running) = &mut self.nodes[node] {
+                self.world.pause(running.process, now);
+                // What its clock would still have stood still for.
+                running.host.lose_time(-(running.suspended_until - now).max(0));
+                (running.paused_until, running.suspended_until) = (now, now);
             }
         }
         for (queue, plan) in self.plan.queues.iter().enumerate() {
@@ -308,7 +319,14 @@ impl<'p> Fleet<'p> {
         let options = options.planted(self.planted);
         match spawn_on(stage, Arc::new(link), registry, options, Arc::new(Health::new())) {
             Ok(group) => {
-                self.nodes[node] = Some(Running { group, process, host, stops_since: None })
+                self.nodes[node] = Some(Running {
+                    group,
+                    process,
+                    host,
+                    stops_since: None,
+                    paused_until: 0,
+                    suspended_until: 0,
+                })
             }
             Err(error) => panic!("a group does not start: {error}"),
         }
@@ -343,12 +361,17 @@ impl<'p> Fleet<'p> {
     }
 
     fn pause(&mut self, node: usize, micros: i64, suspends: bool) {
-        let Some(running) = &self.nodes[node] else { return };
+        let now = self.world.elapsed();
+        let Some(running) = &mut self.nodes[node] else { return };
         self.judge.situation(if suspends { "a machine is suspended" } else { "a node is paused" });
         self.judge.trouble(node, true);
-        self.world.pause(running.process, self.world.elapsed() + micros);
+        running.paused_until = running.paused_until.max(now + micros);
+        self.world.pause(running.process, running.paused_until);
         if suspends {
-            running.host.lose_time(micros);
+            // Where two of them overlap, the clock stands still once.
+            let from = running.suspended_until.max(now);
+            running.suspended_until = running.suspended_until.max(now + micros);
+            running.host.lose_time(running.suspended_until - from);
         }
     }
 
