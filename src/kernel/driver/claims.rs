@@ -180,6 +180,9 @@ impl Driver {
     }
 
     pub(super) fn on_started(&mut self, id: ExecutionId, now: Timestamp) {
+        if planted!(self.config, NoTimeLimit) {
+            return;
+        }
         let Some(execution) = self.executions.get_mut(&id) else { return };
         if execution.fired_at.is_some() || execution.times_out_at.is_some() {
             return;
@@ -192,9 +195,6 @@ impl Driver {
 
     /// Asks the attempts to end whose time limit has passed.
     pub(super) fn fire_time_outs(&mut self, now: Timestamp) {
-        if planted!(self.config, NoTimeLimit) {
-            return;
-        }
         while let Some((at, id)) = self.time_outs.first().copied() {
             if at > now {
                 return;
