@@ -4,9 +4,12 @@ pub(crate) mod options;
 mod spawn;
 
 pub use options::{GroupOptions, OptionsError, OptionsFault};
+#[cfg(feature = "testing")]
+pub(crate) use spawn::spawn_on;
 pub use spawn::{SpawnError, spawn_group};
 
 use crate::shell::{Board, Message, PumpEnd, PumpLine};
+use crate::stage::Stage;
 use crate::store::Subscription;
 use crate::{CancelReason, CancelToken, HaltState, JobId};
 use std::cell::Cell;
@@ -28,6 +31,7 @@ pub struct Group {
 /// What the handle shares with the threads.
 struct Core {
     id: u64,
+    stage: Stage,
     name: Arc<str>,
     board: Arc<Board>,
     stopping: CancelToken,
@@ -35,8 +39,9 @@ struct Core {
 }
 
 impl Core {
-    fn new(name: Arc<str>, board: Arc<Board>, budget: Duration) -> Self {
-        Self { id: next_id(), name, board, stopping: CancelToken::new(), budget }
+    fn new(name: Arc<str>, stage: Stage, board: Arc<Board>, budget: Duration) -> Self {
+        let stopping = CancelToken::on(stage.clone());
+        Self { id: next_id(), stage, name, board, stopping, budget }
     }
 }
 
@@ -94,7 +99,8 @@ impl Group {
     /// it asks for the stop and returns at once: nobody waits for himself.
     pub fn shutdown(&self) -> ShutdownReport {
         self.begin_shutdown();
-        if is_on_thread_of(self.core.id) {
+        // What is simulated goes on only when its caller lets it.
+        if is_on_thread_of(self.core.id) || self.core.stage.is_simulated() {
             return report(&self.core.board.ends());
         }
         let patience = self.core.budget + CALL_GRACE;
@@ -112,6 +118,29 @@ impl Group {
             Some(halt) if report.halts.len() == ends.len() => Stopped::Halted(halt.clone()),
             _ => Stopped::Cleanly(report),
         }
+    }
+
+    /// Asks every pump whether it is idle; for [`Self::was_idle`].
+    #[cfg(feature = "testing")]
+    pub(crate) fn ask_idle(&self) -> u64 {
+        let probe = self.core.board.next_probe();
+        for line in &self.lines {
+            let _ = line.inbox.send(Message::IdleProbe(probe));
+        }
+        probe
+    }
+
+    /// How many jobs the pumps have taken, where all have answered that they are idle.
+    #[cfg(feature = "testing")]
+    pub(crate) fn was_idle(&self, probe: u64) -> Option<u64> {
+        self.core.board.wait_idle(probe, Instant::now())
+    }
+
+    /// How it has ended, as far as it has: whether it has wholly, and the report.
+    #[cfg(feature = "testing")]
+    pub(crate) fn ending(&self) -> (bool, ShutdownReport) {
+        let ends = self.core.board.ends();
+        (ends.iter().all(Option::is_some), report(&ends))
     }
 
     /// Blocks until nothing runs, no outcome waits to be written and nothing is due in the queues

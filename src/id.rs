@@ -40,6 +40,10 @@ macro_rules! identity {
             /// A fresh identity, greater than every one made before it by this process.
             #[must_use]
             pub fn new() -> Self {
+                #[cfg(feature = "testing")]
+                if let Some(bytes) = seeded() {
+                    return Self(bytes);
+                }
                 Self(Uuid::now_v7().into_bytes())
             }
 
@@ -124,3 +128,71 @@ impl JobId {
 
 /// The namespace of the ids of ticks.
 const TICKS: Uuid = Uuid::from_u128(0x8a6e_5b0c_6f0d_4d0e_9c53_1f6e_2b77_51a4);
+#[cfg(feature = "testing")]
+use seeding::seeded;
+#[cfg(feature = "testing")]
+pub(crate) use seeding::{Seeded, Seeding, seed_with};
+
+/// Ids that follow from a seed, for simulated worlds.
+#[cfg(feature = "testing")]
+mod seeding {
+    use crate::Timestamp;
+    use std::cell::RefCell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+    /// A source of ids: of version 7, each greater than the one before.
+    pub(crate) struct Seeded {
+        seed: u64,
+        millis: AtomicI64,
+        count: AtomicU64,
+    }
+
+    impl Seeded {
+        pub(crate) const fn new(seed: u64, start: Timestamp) -> Self {
+            let millis = AtomicI64::new(start.as_micros() / 1000);
+            Self { seed, millis, count: AtomicU64::new(0) }
+        }
+
+        pub(crate) fn set_time(&self, now: Timestamp) {
+            self.millis.fetch_max(now.as_micros() / 1000, Ordering::SeqCst);
+        }
+
+        fn next(&self) -> [u8; 16] {
+            let count = self.count.fetch_add(1, Ordering::SeqCst);
+            let noise = crate::testing::mix(self.seed ^ count);
+            let millis = self.millis.load(Ordering::SeqCst).unsigned_abs();
+            let high = (millis << 16) | 0x7000 | ((count >> 20) & 0xfff);
+            let low = (0b10 << 62) | ((count & 0xf_ffff) << 42) | (noise >> 22);
+            ((u128::from(high) << 64) | u128::from(low)).to_be_bytes()
+        }
+    }
+
+    thread_local! {
+        static SOURCE: RefCell<Vec<Arc<Seeded>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// The next id, on a thread of a simulated world.
+    pub(crate) fn seeded() -> Option<[u8; 16]> {
+        SOURCE.with(|source| source.borrow().last().map(|source| source.next()))
+    }
+
+    /// Has the ids made on this thread come from there, until the answer is dropped.
+    pub(crate) fn seed_with(source: &Arc<Seeded>) -> Seeding {
+        SOURCE.with(|stack| stack.borrow_mut().push(Arc::clone(source)));
+        Seeding(Arc::clone(source))
+    }
+
+    pub(crate) struct Seeding(Arc<Seeded>);
+
+    impl Drop for Seeding {
+        fn drop(&mut self) {
+            SOURCE.with(|stack| {
+                let mut stack = stack.borrow_mut();
+                if let Some(at) = stack.iter().rposition(|source| Arc::ptr_eq(source, &self.0)) {
+                    stack.remove(at);
+                }
+            });
+        }
+    }
+}

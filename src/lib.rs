@@ -31,6 +31,7 @@ mod parent;
 mod registry;
 pub mod schedule;
 mod shell;
+mod stage;
 pub mod store;
 pub mod telemetry;
 #[cfg(feature = "testing")]

@@ -39,6 +39,9 @@ pub struct GroupOptions {
     pub(super) patience: Duration,
     pub(super) shutdown_budget: Duration,
     pub(super) host_shutdown_timeout: Duration,
+    /// A bug of the driver's, which the oracles must find.
+    #[cfg(test)]
+    pub(super) planted: Option<crate::kernel::driver::planted::Bug>,
     #[cfg(feature = "testing")]
     pub(super) ticker_probe: Option<Arc<dyn Fn() + Send + Sync>>,
     #[cfg(feature = "testing")]
@@ -65,6 +68,8 @@ impl GroupOptions {
             patience: Duration::from_secs(10),
             shutdown_budget: Duration::from_secs(5),
             host_shutdown_timeout: Duration::from_secs(30),
+            #[cfg(test)]
+            planted: None,
             #[cfg(feature = "testing")]
             ticker_probe: None,
             #[cfg(feature = "testing")]
@@ -174,6 +179,12 @@ impl GroupOptions {
     #[cfg(feature = "testing")]
     pub fn worker_probe(mut self, probe: impl Fn() + Send + Sync + 'static) -> Self {
         self.worker_probe = Some(Arc::new(probe));
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn planted(mut self, bug: Option<crate::kernel::driver::planted::Bug>) -> Self {
+        self.planted = bug;
         self
     }
 

@@ -45,6 +45,7 @@ pub mod keys {}
 pub mod observers {}
 
 #[doc = include_str!("testing.md")]
+#[cfg_attr(feature = "testing", doc = include_str!("testing_virtual.md"))]
 pub mod testing {}
 
 #[doc = include_str!("operating.md")]

@@ -1,6 +1,7 @@
 //! How a pump hears of work without polling: the hub's hints, coalesced.
 
 use super::Message;
+use crate::stage::Stage;
 use crate::store::Wake;
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -15,12 +16,14 @@ pub(crate) struct Hints {
     inbox: Sender<Message>,
     earliest: Mutex<Option<Instant>>,
     schedules: AtomicBool,
+    stage: Stage,
 }
 
 impl Hints {
     pub(crate) fn new<'q>(
         queues: impl Iterator<Item = &'q str>,
         inbox: Sender<Message>,
+        stage: Stage,
     ) -> Arc<Self> {
         let queues = queues.map(str::to_owned).collect();
         Arc::new(Self {
@@ -28,6 +31,7 @@ impl Hints {
             inbox,
             earliest: Mutex::new(None),
             schedules: AtomicBool::new(false),
+            stage,
         })
     }
 
@@ -48,7 +52,7 @@ impl Wake for Hints {
             return;
         }
         // A due time beyond what an `Instant` can hold is left to polling.
-        let Some(due) = Instant::now().checked_add(due_in) else { return };
+        let Some(due) = self.stage.now().checked_add(due_in) else { return };
         let first = {
             let mut earliest = self.earliest.lock();
             let first = earliest.is_none();

@@ -1,6 +1,7 @@
 //! How much to claim and when, what a claim's answer must look like, and what to do with it.
 
 use super::command::{ClaimAsk, Command, Lost, Note};
+use super::planted::planted;
 use super::{Driver, Execution, ExecutionId};
 use crate::Timestamp;
 use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
@@ -17,7 +18,7 @@ impl Driver {
 
     /// Whether a claim may be made at all.
     pub(super) fn may_claim(&self) -> bool {
-        self.stopping.is_none()
+        (self.stopping.is_none() || planted!(self.config, ClaimsWhileStopping))
             && self.asked.is_none()
             && !self.hand_backs.is_asking()
             && !self.outcomes.is_under_way()
@@ -56,9 +57,11 @@ impl Driver {
     }
 
     pub(super) fn on_claim_failed(&mut self, in_doubt: bool, now: Timestamp) {
-        self.asked = None;
+        if !planted!(self.config, ClaimLeaked) {
+            self.asked = None;
+        }
         self.pace.claim_failed();
-        if in_doubt {
+        if in_doubt && !planted!(self.config, NoQuestion) {
             self.hand_backs.doubt(now + self.config.doubt);
         }
     }
@@ -78,7 +81,8 @@ impl Driver {
         // What a pause or a limit withholds is due and stays so: it is looked for at the polls.
         let next_due = claimed.next_due.filter(|due| *due > now || !claimed.withheld);
         self.pace.claim_answered(count > 0, more, next_due, now);
-        for job in claimed.jobs {
+        let overlooked = usize::from(count > 1 && planted!(self.config, ClaimedJobOverlooked));
+        for job in claimed.jobs.into_iter().take(count as usize - overlooked) {
             self.take_on(job, now);
         }
         Ok(())
@@ -135,7 +139,7 @@ impl Driver {
 
     fn take_on(&mut self, job: ClaimedJob, now: Timestamp) {
         let lease = LeaseRef { job: job.id, attempt: job.attempt };
-        if self.stopping.is_some() {
+        if self.stopping.is_some() && !planted!(self.config, ClaimsWhileStopping) {
             self.give_back(lease);
             return;
         }
@@ -153,7 +157,9 @@ impl Driver {
             execution,
             Execution {
                 lease,
-                failures: job.failures,
+                failures: job
+                    .failures
+                    .saturating_sub(u32::from(planted!(self.config, CeilingOffByOne))),
                 retry: job.retry.unwrap_or(self.config.retry),
                 timeout: job.timeout,
                 expiry: job.expiry,
@@ -167,10 +173,16 @@ impl Driver {
         );
         self.holders.insert(job.id, execution);
         self.note(Note::LeaseAcquired { job: job.id, attempt: job.attempt, expiry: job.expiry });
+        if planted!(self.config, ExecutedTwice) {
+            self.push(Command::Execute { execution, job: Box::new(job.clone()) });
+        }
         self.push(Command::Execute { execution, job: Box::new(job) });
     }
 
     pub(super) fn on_started(&mut self, id: ExecutionId, now: Timestamp) {
+        if planted!(self.config, NoTimeLimit) {
+            return;
+        }
         let Some(execution) = self.executions.get_mut(&id) else { return };
         if execution.fired_at.is_some() || execution.times_out_at.is_some() {
             return;

@@ -1,6 +1,7 @@
 //! Keeping leases, settling dead ones, and giving leases back.
 
 use super::command::{Command, Lost};
+use super::planted::planted;
 use super::{Driver, ExecutionId, LAPSED_PAGE, Renewal};
 use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
 use crate::store::{LapsedJob, LeaseRef, Renewed};
@@ -138,7 +139,9 @@ impl HandBacks {
 
 impl Driver {
     pub(super) fn on_poll_due(&mut self, now: Timestamp) {
-        self.pace.tick(now);
+        if !planted!(self.config, NoPolls) {
+            self.pace.tick(now);
+        }
         self.outcomes.tick();
         self.hand_backs.tick();
         if matches!(self.renewal, Renewal::Failed) {
@@ -160,7 +163,7 @@ impl Driver {
 
     /// The leases of the heartbeat that is due, if one is.
     pub(super) fn take_renewal(&mut self) -> Option<Vec<LeaseRef>> {
-        if !matches!(self.renewal, Renewal::Due) {
+        if !matches!(self.renewal, Renewal::Due) || planted!(self.config, NoRenewal) {
             return None;
         }
         let running = self.executions.iter().filter(|(_, execution)| !execution.abandoned);
@@ -202,7 +205,7 @@ impl Driver {
                 let Some(execution) = live else { return };
                 execution.expiry = expiry;
                 self.push(Command::Prolong { execution: id, expiry });
-                if cancel_requested {
+                if cancel_requested && !planted!(self.config, CancelUnheard) {
                     self.fire(id, CancelReason::OperatorRequest, now);
                 }
             }
@@ -271,8 +274,9 @@ impl Driver {
 
     /// Whether the lease has an execution here, be it one that gave the lease up, or an outcome.
     fn knows(&self, lease: LeaseRef) -> bool {
-        self.outcomes.has(lease.job)
-            || self.executions.values().any(|execution| execution.lease == lease)
+        let is_planted = planted!(self.config, RunningIsUnknown);
+        let mut executions = self.executions.values().filter(|_| !is_planted);
+        self.outcomes.has(lease.job) || executions.any(|execution| execution.lease == lease)
     }
 
     pub(super) fn on_handed_back(&mut self, rows: &[bool]) -> Result<(), InvariantViolation> {

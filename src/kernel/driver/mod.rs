@@ -20,6 +20,7 @@ mod claims;
 mod command;
 mod leases;
 mod pace;
+pub(crate) mod planted;
 mod prefetch;
 mod schedules;
 mod settle;
@@ -43,6 +44,7 @@ use crate::store::{
 use crate::{CancelReason, JobId, Timestamp, WorkerId};
 use leases::{HandBacks, Lapses};
 use pace::Pace;
+use planted::planted;
 use prefetch::Appetite;
 use schedules::Schedules;
 use settle::Outcomes;
@@ -71,6 +73,8 @@ pub(crate) struct DriverConfig {
     pub(crate) retention: Retention,
     /// Whether it looks at recurring schedules.
     pub(crate) keeps_schedules: bool,
+    #[cfg(test)]
+    pub(crate) planted: Option<planted::Bug>,
 }
 
 /// Tells one execution apart from every other of this pump.
@@ -313,7 +317,8 @@ impl Driver {
         if let Some(leases) = self.hand_backs.next_batch() {
             return Some(Command::HandBack { leases });
         }
-        if self.stopping.is_none() && self.lapses.next_search() {
+        let searches = self.stopping.is_none() && !planted!(self.config, NoLapseSearch);
+        if searches && self.lapses.next_search() {
             return Some(Command::FindLapsed { max: LAPSED_PAGE });
         }
         if self.stopping.is_none()
@@ -341,6 +346,9 @@ impl Driver {
 
     /// Jobs handed to workers that still count against the pool.
     fn occupied(&self) -> u32 {
+        if planted!(self.config, RoomIgnoresRunning) {
+            return 0;
+        }
         let live = self.executions.len() as u32;
         live.saturating_sub(self.replaced_count)
     }
@@ -355,6 +363,9 @@ impl Driver {
 
     /// Gives a lease back, unless the stop was asked for without.
     fn give_back(&mut self, lease: LeaseRef) {
+        if planted!(self.config, StopKeepsLeases) && self.stopping.is_some() {
+            return;
+        }
         if self.stopping.as_ref().is_none_or(Stopping::hands_back) {
             self.hand_backs.add(lease);
         }

@@ -2,6 +2,7 @@
 //! repeat, until the store says what became of it.
 
 use super::command::{Lost, Note};
+use super::planted::planted;
 use super::{Driver, Ending, Execution, ExecutionId};
 use crate::invariant::{InvariantTrigger, InvariantViolation, halt};
 use crate::kernel::retry::RetryPolicy;
@@ -197,7 +198,8 @@ impl Driver {
         } else if execution.withdrawn {
             self.appetite.disappointed();
         }
-        match decide(&execution, ending, token, self.stopping.is_some()) {
+        let stopping = self.stopping.is_some() && !planted!(self.config, GivingWayIsFailure);
+        match decide(&execution, ending, token, stopping) {
             Decision::Write { outcome, output, detail } => {
                 let receipt = Receipt { pump: self.config.worker, sequence: 0 };
                 let mut row =
@@ -220,8 +222,12 @@ impl Driver {
     /// Settles a lease that lapsed, by the job's own policy, through the same write as everything else.
     pub(super) fn settle_lapsed(&mut self, job: &crate::store::LapsedJob, now: Timestamp) {
         let retry = job.retry.unwrap_or(self.config.retry);
-        let outcome =
-            failure(&retry, job.failures, LeaseRef { job: job.id, attempt: job.attempt }, None);
+        let lease = LeaseRef { job: job.id, attempt: job.attempt };
+        let outcome = if planted!(self.config, LapseIsFree) {
+            Outcome::Snooze { after: RetryPolicy::DELAY_MIN }
+        } else {
+            failure(&retry, job.failures, lease, None)
+        };
         let receipt = Receipt { pump: self.config.worker, sequence: 0 };
         let mut row = OutcomeRow::new(job.id, job.attempt, job.owner, receipt, outcome);
         row.mode = Mode::Reap;
@@ -237,6 +243,8 @@ impl Driver {
     }
 
     pub(super) fn on_report_failed(&mut self, rows: Vec<OutcomeRow>, in_doubt: bool) {
+        #[cfg(test)]
+        let rows = super::planted::spoil_repeat(&self.config, rows, in_doubt);
         self.outcomes.put_back(rows, in_doubt);
         self.pace.hold();
     }

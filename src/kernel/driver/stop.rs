@@ -1,6 +1,7 @@
 //! The clean stop, and handlers that do not end when they are asked to.
 
 use super::command::{Command, Note};
+use super::planted::planted;
 use super::{Driver, ExecutionId, Renewal};
 use crate::{CancelReason, Timestamp};
 
@@ -45,6 +46,9 @@ impl Driver {
 
     pub(super) fn on_drain_deadline(&mut self, now: Timestamp) {
         self.on_grace_ended(now);
+        if planted!(self.config, StopWaitsForEver) {
+            return;
+        }
         let Some(stopping) = self.stopping.as_mut() else { return };
         stopping.over = true;
         let hand_back = stopping.hand_back;

@@ -53,6 +53,7 @@ fn config(workers: u32) -> DriverConfig {
         patience: PATIENCE,
         retention: Retention::default(),
         keeps_schedules: false,
+        planted: None,
     }
 }
 
