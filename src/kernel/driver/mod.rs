@@ -22,6 +22,8 @@ mod leases;
 mod pace;
 mod prefetch;
 mod settle;
+#[cfg(test)]
+mod snapshot;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -143,6 +145,7 @@ pub(crate) enum Event {
 
 /// A job handed to a worker.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Execution {
     lease: LeaseRef,
     failures: u32,
@@ -164,6 +167,7 @@ struct Execution {
 
 /// See the module's documentation.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Driver {
     config: DriverConfig,
     dispatcher: Dispatcher,
@@ -189,6 +193,7 @@ pub(crate) struct Driver {
 
 /// The heartbeat's request.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 enum Renewal {
     Idle,
     Due,

@@ -7,6 +7,7 @@ use crate::Timestamp;
 use std::time::Duration;
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Pace {
     poll_min: Duration,
     poll_max: Duration,

@@ -22,6 +22,8 @@ mod draft;
 mod enqueue;
 mod family;
 mod find;
+#[cfg(test)]
+mod fork;
 mod history;
 mod index;
 mod latch;
@@ -39,6 +41,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+
+#[cfg(test)]
+pub(crate) use fork::Seen;
 
 use super::{Bounds, HistoryPolicy, Hub, Session, Store, StoreClock, StoreError};
 use crate::Timestamp;
