@@ -4,12 +4,13 @@
 //! that a handler learns of a lost lease even while its pump hangs in a call. The first reason stays.
 
 use crate::CancelReason;
+use crate::stage::{ANCHOR, Stage};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The error of a handler that gives way: return it with `?`.
@@ -43,18 +44,23 @@ struct Inner {
     listener: OnceLock<Receiver<Infallible>>,
     /// Dropped when the token fires, which closes every listener.
     closer: Mutex<Option<Sender<Infallible>>>,
+    /// By whose clock the deadline is judged.
+    stage: Stage,
 }
-
-/// Deadlines are kept as distances from here, in one atomic word.
-static ANCHOR: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl CancelToken {
     pub(crate) fn new() -> Self {
+        Self::on(Stage::default())
+    }
+
+    /// A token whose deadline and sleeps go by the clock of that stage.
+    pub(crate) fn on(stage: Stage) -> Self {
         Self(Arc::new(Inner {
             reason: AtomicU8::new(0),
             deadline: AtomicU64::new(u64::MAX),
             listener: OnceLock::new(),
             closer: Mutex::new(None),
+            stage,
         }))
     }
 
@@ -104,10 +110,11 @@ impl CancelToken {
     /// # Errors
     /// [`Cancelled`] when it fired.
     pub fn sleep(&self, span: Duration) -> Result<(), Cancelled> {
-        let wake = Instant::now().checked_add(span);
+        let stage = &self.0.stage;
+        let wake = stage.now().checked_add(span);
         loop {
             self.check()?;
-            let now = Instant::now();
+            let now = stage.now();
             if wake.is_some_and(|wake| wake <= now) {
                 return Ok(());
             }
@@ -115,7 +122,7 @@ impl CancelToken {
             let until = now + Duration::from_secs(86_400);
             let until = wake.map_or(until, |wake| wake.min(until));
             let until = self.deadline().map_or(until, |deadline| deadline.min(until));
-            match self.cancelled().recv_deadline(until) {
+            match stage.receive(self.cancelled(), Some(until)) {
                 Ok(never) => match never {},
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -151,7 +158,7 @@ impl CancelToken {
     }
 
     fn is_past_deadline(&self) -> bool {
-        self.deadline().is_some_and(|deadline| deadline <= Instant::now())
+        self.deadline().is_some_and(|deadline| deadline <= self.0.stage.now())
     }
 }
 

@@ -7,6 +7,7 @@ pub use options::{GroupOptions, OptionsError, OptionsFault};
 pub use spawn::{SpawnError, spawn_group};
 
 use crate::shell::{Board, Message, PumpEnd, PumpLine};
+use crate::stage::Stage;
 use crate::store::Subscription;
 use crate::{CancelReason, CancelToken, HaltState, JobId};
 use std::cell::Cell;
@@ -28,6 +29,7 @@ pub struct Group {
 /// What the handle shares with the threads.
 struct Core {
     id: u64,
+    stage: Stage,
     name: Arc<str>,
     board: Arc<Board>,
     stopping: CancelToken,
@@ -35,10 +37,11 @@ struct Core {
 }
 
 impl Core {
-    fn new(name: Arc<str>, board: Arc<Board>, budget: Duration) -> Self {
+    fn new(name: Arc<str>, stage: Stage, board: Arc<Board>, budget: Duration) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { id, name, board, stopping: CancelToken::new(), budget }
+        let stopping = CancelToken::on(stage.clone());
+        Self { id, stage, name, board, stopping, budget }
     }
 }
 
@@ -96,7 +99,8 @@ impl Group {
     /// it asks for the stop and returns at once: nobody waits for himself.
     pub fn shutdown(&self) -> ShutdownReport {
         self.begin_shutdown();
-        if is_on_thread_of(self.core.id) {
+        // What is simulated goes on only when its caller lets it.
+        if is_on_thread_of(self.core.id) || self.core.stage.is_simulated() {
             return report(&self.core.board.ends());
         }
         let patience = self.core.budget + CALL_GRACE;

@@ -31,6 +31,7 @@ pub mod operator;
 mod parent;
 mod registry;
 mod shell;
+mod stage;
 pub mod store;
 pub mod telemetry;
 #[cfg(feature = "testing")]

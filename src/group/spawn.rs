@@ -8,13 +8,14 @@ use crate::shell::{
     Board, Hints, Message, Pool, Pump, PumpLine, PumpParts, TickFlags, Ticker, TickerParts,
     TokenTable,
 };
+use crate::stage::Stage;
 use crate::store::{Accepts, Store, Subscription};
 use crate::{Client, DispatchPolicy, DuplicateWireName, Health, Registry, WorkerId, telemetry};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Why a group was not started. Nothing of it runs.
@@ -99,6 +100,17 @@ pub fn spawn_group(
     options: GroupOptions,
     health: Arc<Health>,
 ) -> Result<Group, SpawnError> {
+    spawn_on(Stage::Process, Arc::new(store), registry, options, health)
+}
+
+/// The same, where the stage says.
+pub(crate) fn spawn_on(
+    stage: Stage,
+    store: Arc<dyn Store>,
+    registry: Registry,
+    options: GroupOptions,
+    health: Arc<Health>,
+) -> Result<Group, SpawnError> {
     if cfg!(panic = "abort") {
         return Err(SpawnError::PanicAbort);
     }
@@ -113,11 +125,12 @@ pub fn spawn_group(
     let Some(pens) = health.register(&options.name, options.pumps, hung_after) else {
         return Err(SpawnError::NameTaken { group: options.name });
     };
-    Plan::new(Arc::new(store), &entries, options).start(pens, &health)
+    Plan::new(stage, store, &entries, options).start(pens, &health)
 }
 
 /// Everything that is settled before the first thread starts.
 struct Plan {
+    stage: Stage,
     store: Arc<dyn Store>,
     entries: Arc<HashMap<&'static str, Arc<Entry>>>,
     accepts: Arc<[Accepts]>,
@@ -135,7 +148,12 @@ struct Prepared {
 }
 
 impl Plan {
-    fn new(store: Arc<dyn Store>, entries: &[Arc<Entry>], options: GroupOptions) -> Self {
+    fn new(
+        stage: Stage,
+        store: Arc<dyn Store>,
+        entries: &[Arc<Entry>],
+        options: GroupOptions,
+    ) -> Self {
         let dispatch = options.dispatch.clone().unwrap_or_else(|| registered_queues(entries));
         for entry in entries {
             if !dispatch.queues().any(|queue| queue == entry.queue) {
@@ -147,6 +165,7 @@ impl Plan {
             version_max: entry.version,
         });
         Self {
+            stage,
             accepts: accepts.collect(),
             entries: Arc::new(entries.iter().map(|e| (e.wire_name, Arc::clone(e))).collect()),
             dispatch,
@@ -158,7 +177,8 @@ impl Plan {
 
     fn start(self, pens: Vec<Pen>, health: &Arc<Health>) -> Result<Group, SpawnError> {
         let board = Arc::new(Board::new(pens.len()));
-        let core = Core::new(Arc::clone(&self.name), Arc::clone(&board), self.options.budget());
+        let (name, stage) = (Arc::clone(&self.name), self.stage.clone());
+        let core = Core::new(name, stage, Arc::clone(&board), self.options.budget());
         let core = Arc::new(core);
         let (alive, ended) = bounded::<Infallible>(0);
         let client = Client::new(Arc::clone(&self.store));
@@ -174,7 +194,7 @@ impl Plan {
         }
         let lines: Vec<_> = launch.prepared.iter().map(|prepared| prepared.line.clone()).collect();
         let started = self.start_ticker(&launch, ended).and_then(|ticker| {
-            launch.threads.push(ticker);
+            launch.threads.extend(ticker);
             launch.start_pumps(&self.name, &alive, &core)
         });
         if let Err(source) = started {
@@ -209,10 +229,12 @@ impl Plan {
             }
         });
         let name = thread_name(&self.name, index);
-        let (pool, workers) = Pool::start(name, self.options.workers, inbox.clone(), on_thread)?;
-        let hints = Hints::new(self.dispatch.queues(), inbox);
+        let (pool, workers) =
+            Pool::start(name, self.options.workers, inbox.clone(), on_thread, self.stage.clone())?;
+        let hints = Hints::new(self.dispatch.queues(), inbox, self.stage.clone());
         let subscription = self.store.hub().subscribe(Arc::clone(&hints) as _);
         let parts = PumpParts {
+            stage: self.stage.clone(),
             index,
             group: Arc::clone(&self.name),
             store: Arc::clone(&self.store),
@@ -253,8 +275,9 @@ impl Plan {
         &self,
         launch: &Launch,
         ended: Receiver<Infallible>,
-    ) -> Result<JoinHandle<()>, std::io::Error> {
+    ) -> Result<Option<JoinHandle<()>>, std::io::Error> {
         let ticker = Ticker::new(TickerParts {
+            stage: self.stage.clone(),
             poll: self.options.poll_min,
             heartbeat: self.options.heartbeat(),
             maintenance: self.options.maintenance,
@@ -264,7 +287,7 @@ impl Plan {
             #[cfg(feature = "testing")]
             probe: self.options.ticker_probe.clone(),
         });
-        thread::Builder::new().name(format!("{}-tick", self.name)).spawn(move || ticker.run())
+        self.stage.spawn(format!("{}-tick", self.name), move || ticker.run())
     }
 }
 
@@ -287,14 +310,14 @@ impl Launch {
             let (alive, id) = (alive.clone(), core.id);
             let Prepared { parts, subscription, workers, .. } = prepared;
             self.threads.extend(workers);
-            let thread =
-                thread::Builder::new().name(thread_name(name, parts.index)).spawn(move || {
-                    super::enter_group(id);
-                    Pump::new(parts).run();
-                    // The last pump to end takes the ticker along.
-                    drop(alive);
-                })?;
-            self.threads.push(thread);
+            let stage = parts.stage.clone();
+            let thread = stage.spawn(thread_name(name, parts.index), move || {
+                super::enter_group(id);
+                Pump::new(parts).run();
+                // The last pump to end takes the ticker along.
+                drop(alive);
+            })?;
+            self.threads.extend(thread);
             self.subscriptions.push(subscription);
         }
         Ok(())

@@ -5,6 +5,7 @@ use super::clock::{Jump, StoreTime};
 use super::faults::Fault;
 use crate::Timestamp;
 use crate::health::{DegradedCause, Pen};
+use crate::stage::Stage;
 use crate::store::{
     Claimed, Exchanged, FaultClass, HandedBack, Held, Lapsed, LatchesWorkedOff, Purged, Renewal,
     Reported, Session, Store, StoreError, classify,
@@ -54,6 +55,7 @@ impl Answer for Exchanged {
 /// A pump's session, opened anew when it is lost, and what is known of the store's state through it.
 pub(super) struct Line {
     group: Arc<str>,
+    stage: Stage,
     store: Arc<dyn Store>,
     session: Option<Box<dyn Session>>,
     pub(super) time: StoreTime,
@@ -66,12 +68,13 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(group: Arc<str>, store: Arc<dyn Store>, seed: u64) -> Self {
+    pub(super) fn new(group: Arc<str>, store: Arc<dyn Store>, seed: u64, stage: Stage) -> Self {
         Self {
             group,
             store,
             session: None,
-            time: StoreTime::default(),
+            time: StoreTime::new(stage.clone()),
+            stage,
             faults: FaultRun::default(),
             reopen: Backoff::new(seed),
             jumped_at: None,
@@ -100,11 +103,11 @@ impl Line {
         let Some(mut session) = self.take_session(pen)? else {
             return Ok(Called::Failed { in_doubt: false });
         };
-        let sent = Instant::now();
+        let sent = self.stage.now();
         match operation(session.as_mut()) {
             Ok(answer) => {
                 self.session = Some(session);
-                let jump = self.time.anchor(answer.store_time(), sent, Instant::now());
+                let jump = self.time.anchor(answer.store_time(), sent, self.stage.now());
                 if let Some(jump) = jump {
                     self.jumped(pen, jump);
                 }
@@ -140,7 +143,7 @@ impl Line {
         if let Some(session) = self.session.take() {
             return Ok(Some(session));
         }
-        if !self.reopen.is_due() {
+        if !self.reopen.is_due(self.stage.now()) {
             self.failed = true;
             return Ok(None);
         }
@@ -150,7 +153,7 @@ impl Line {
                 Ok(Some(session))
             }
             Err(error) => {
-                self.reopen.failed();
+                self.reopen.failed(self.stage.now());
                 self.fault(pen, error)?;
                 Ok(None)
             }
@@ -164,7 +167,7 @@ impl Line {
         }
         self.failed = true;
         pen.degraded(DegradedCause::StoreFault, Some(error.type_name()));
-        self.faults.add(&self.group, &error);
+        self.faults.add(&self.group, &error, self.stage.now());
         Ok(())
     }
 
@@ -179,14 +182,15 @@ impl Line {
     }
 
     fn jumped(&mut self, pen: &Pen, jump: Jump) {
-        self.jumped_at = Some(Instant::now());
+        self.jumped_at = Some(self.stage.now());
         pen.degraded(DegradedCause::ClockJumped, None);
         telemetry::clock_jumped(&self.group, jump.by, jump.forward);
     }
 
     /// A clock that has been steady for a while is believed again.
     pub(super) fn forgive_jump(&mut self, pen: &Pen) {
-        if self.jumped_at.is_some_and(|at| at.elapsed() > JUMP_SHOWN) {
+        let now = self.stage.now();
+        if self.jumped_at.is_some_and(|at| now.saturating_duration_since(at) > JUMP_SHOWN) {
             self.jumped_at = None;
             pen.recovered(DegradedCause::ClockJumped);
         }
@@ -201,16 +205,16 @@ struct FaultRun {
 }
 
 impl FaultRun {
-    fn add(&mut self, group: &str, error: &StoreError) {
+    fn add(&mut self, group: &str, error: &StoreError, now: Instant) {
         self.count += 1;
         match self.said_at {
             None => telemetry::store_fault_began(group, error),
-            Some(at) if at.elapsed() > SAID_EVERY => {
+            Some(at) if now.saturating_duration_since(at) > SAID_EVERY => {
                 telemetry::store_fault_lasts(group, self.count, error);
             }
             Some(_) => return,
         }
-        self.said_at = Some(Instant::now());
+        self.said_at = Some(now);
     }
 
     const fn lasts(&self) -> bool {
@@ -240,8 +244,8 @@ impl Backoff {
         Self { seed, tries: 0, next_at: None }
     }
 
-    fn is_due(&self) -> bool {
-        self.next_at.is_none_or(|at| at <= Instant::now())
+    fn is_due(&self, now: Instant) -> bool {
+        self.next_at.is_none_or(|at| at <= now)
     }
 
     fn reset(&mut self) {
@@ -249,14 +253,14 @@ impl Backoff {
         self.next_at = None;
     }
 
-    fn failed(&mut self) {
+    fn failed(&mut self, now: Instant) {
         let full = REOPEN_FIRST.saturating_mul(1 << self.tries.min(16)).min(REOPEN_MAX);
         self.tries += 1;
         // Half of it is fixed, half is this pump's own share.
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let share = u32::try_from(self.seed >> 48).unwrap_or(0);
         let delay = full / 2 + (full / 2).mul_f64(f64::from(share) / 65_536.0);
-        self.next_at = Instant::now().checked_add(delay);
+        self.next_at = now.checked_add(delay);
     }
 }
 
@@ -275,7 +279,11 @@ mod tests {
         let health = Arc::new(Health::new());
         // A call that has not come back is shown at once.
         let mut pens = health.register(group, 1, Duration::ZERO).expect("the name is free");
-        (health, pens.remove(0), Line::new(group.into(), Arc::new(MemoryStore::new()), 1))
+        (
+            health,
+            pens.remove(0),
+            Line::new(group.into(), Arc::new(MemoryStore::new()), 1, Stage::Process),
+        )
     }
 
     #[test]

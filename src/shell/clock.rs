@@ -7,10 +7,12 @@
 //! bound tells handlers that their lease has ended: never too late.
 
 use crate::Timestamp;
-use std::time::{Duration, Instant, SystemTime};
+use crate::stage::Stage;
+use std::time::{Duration, Instant};
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct StoreTime {
+    stage: Stage,
     anchor: Option<Anchor>,
 }
 
@@ -29,17 +31,23 @@ pub(super) struct Jump {
 }
 
 impl StoreTime {
+    pub(super) const fn new(stage: Stage) -> Self {
+        Self { stage, anchor: None }
+    }
+
     /// The least that the store's clock reads now. Before the first answer, the host's wall clock.
     pub(super) fn now(&self) -> Timestamp {
         match self.anchor {
-            Some(anchor) => anchor.store + anchor.received.elapsed(),
-            None => Timestamp::from(SystemTime::now()),
+            Some(anchor) => {
+                anchor.store + self.stage.now().saturating_duration_since(anchor.received)
+            }
+            None => self.stage.wall(),
         }
     }
 
     /// When, at the latest, the store's clock reads `time`; the past is "now".
     pub(super) fn reached_at(&self, time: Timestamp) -> Instant {
-        let now = Instant::now();
+        let now = self.stage.now();
         // What is further away than a day is looked at again then.
         now + time.since(self.now()).min(Duration::from_secs(86_400))
     }
@@ -51,7 +59,7 @@ impl StoreTime {
                 let span = expiry.since(anchor.store).min(Duration::from_secs(366 * 86_400));
                 anchor.sent + span
             }
-            None => Instant::now(),
+            None => self.stage.now(),
         }
     }
 

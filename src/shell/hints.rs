@@ -1,6 +1,7 @@
 //! How a pump hears of work without polling: the hub's hints, coalesced.
 
 use super::Message;
+use crate::stage::Stage;
 use crate::store::Wake;
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -13,15 +14,17 @@ pub(crate) struct Hints {
     queues: BTreeSet<String>,
     inbox: Sender<Message>,
     earliest: Mutex<Option<Instant>>,
+    stage: Stage,
 }
 
 impl Hints {
     pub(crate) fn new<'q>(
         queues: impl Iterator<Item = &'q str>,
         inbox: Sender<Message>,
+        stage: Stage,
     ) -> Arc<Self> {
         let queues = queues.map(str::to_owned).collect();
-        Arc::new(Self { queues, inbox, earliest: Mutex::new(None) })
+        Arc::new(Self { queues, inbox, earliest: Mutex::new(None), stage })
     }
 
     /// Takes what was heard.
@@ -36,7 +39,7 @@ impl Wake for Hints {
             return;
         }
         // A due time beyond what an `Instant` can hold is left to polling.
-        let Some(due) = Instant::now().checked_add(due_in) else { return };
+        let Some(due) = self.stage.now().checked_add(due_in) else { return };
         let first = {
             let mut earliest = self.earliest.lock();
             let first = earliest.is_none();

@@ -3,10 +3,11 @@
 use super::Message;
 use super::worker::{Task, work};
 use crate::contain::dispose;
+use crate::stage::Stage;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
+use std::thread::JoinHandle;
 
 /// What a worker is told.
 pub(crate) enum Order {
@@ -26,6 +27,7 @@ pub(crate) struct Pool {
     name: String,
     spawned: usize,
     on_thread: Arc<dyn Fn() + Send + Sync>,
+    stage: Stage,
 }
 
 impl Pool {
@@ -35,25 +37,26 @@ impl Pool {
         count: u32,
         pump: Sender<Message>,
         on_thread: Arc<dyn Fn() + Send + Sync>,
-    ) -> Result<(Self, Vec<thread::JoinHandle<()>>), std::io::Error> {
+        stage: Stage,
+    ) -> Result<(Self, Vec<JoinHandle<()>>), std::io::Error> {
         let (orders, taken_by_workers) = unbounded();
         let waiting = Vec::new();
         let mut pool =
-            Self { orders, taken_by_workers, waiting, pump, name, spawned: 0, on_thread };
+            Self { orders, taken_by_workers, waiting, pump, name, spawned: 0, on_thread, stage };
         let threads = (0..count).map(|_| pool.spawn()).collect::<Result<Vec<_>, _>>()?;
-        Ok((pool, threads))
+        Ok((pool, threads.into_iter().flatten().collect()))
     }
 
     /// Starts one more thread.
-    pub(crate) fn spawn(&mut self) -> Result<thread::JoinHandle<()>, std::io::Error> {
+    pub(crate) fn spawn(&mut self) -> Result<Option<JoinHandle<()>>, std::io::Error> {
         let (orders, pump) = (self.taken_by_workers.clone(), self.pump.clone());
-        let on_thread = Arc::clone(&self.on_thread);
+        let (on_thread, stage) = (Arc::clone(&self.on_thread), self.stage.clone());
         let name = format!("{}-w{}", self.name, self.spawned);
         self.spawned += 1;
-        thread::Builder::new().name(name).spawn(move || {
+        self.stage.spawn(name, move || {
             let end = catch_unwind(AssertUnwindSafe(|| {
                 on_thread();
-                work(&orders, &pump);
+                work(&orders, &pump, &stage);
             }));
             if let Err(payload) = end {
                 // Nothing of the host's unwinds to here: this is a bug of ours, and the pump halts on

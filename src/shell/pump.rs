@@ -18,6 +18,7 @@ use crate::kernel::driver::{
     ClaimAsk, Command, Driver, DriverConfig, Ending, Event, ExecutionId, Note,
 };
 use crate::registry::Entry;
+use crate::stage::Stage;
 use crate::store::{Accepts, Claim, ClaimedJob, LeaseRef, OutcomeRow, Store};
 use crate::{
     CancelReason, CancelToken, Client, JobContext, JobId, JobState, RetryPolicy, telemetry,
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 
 /// What a pump needs.
 pub(crate) struct PumpParts {
+    pub(crate) stage: Stage,
     pub(crate) index: usize,
     pub(crate) group: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
@@ -79,7 +81,8 @@ impl Pump {
     pub(crate) fn new(parts: PumpParts) -> Self {
         let worker = parts.driver.worker;
         let seed = u64::from_be_bytes(worker.to_bytes().last_chunk().copied().unwrap_or_default());
-        let store = Line::new(Arc::clone(&parts.group), Arc::clone(&parts.store), seed);
+        let stage = parts.stage.clone();
+        let store = Line::new(Arc::clone(&parts.group), Arc::clone(&parts.store), seed, stage);
         Self {
             driver: Driver::new(parts.driver.clone(), store.time.now()),
             queues: parts.driver.dispatch.queues().map(str::to_owned).collect(),
@@ -104,6 +107,9 @@ impl Pump {
             Ok(Err(fault)) => fault,
             Err(payload) => Fault::from_panic(payload),
         };
+        if self.parts.stage.has_crashed() {
+            return dispose(Box::new(self));
+        }
         self.fail_stop(&fault);
         self.leave_halt_note(&fault);
         // The session is dropped last, when nobody waits for this thread any more: closing one may
@@ -121,7 +127,7 @@ impl Pump {
     }
 
     fn receive(&mut self) -> Result<(), Fault> {
-        match self.parts.inbox.recv_deadline(self.wake_at()) {
+        match self.parts.stage.receive(&self.parts.inbox, Some(self.wake_at())) {
             Ok(message) => self.hear(message)?,
             Err(RecvTimeoutError::Timeout) => {}
             // The group's handle holds a sender as long as this thread runs.
@@ -141,7 +147,7 @@ impl Pump {
         let driver = self.driver.wake_at().map(|at| self.store.time.reached_at(at));
         let stop = self.stop.as_ref();
         let stop = stop.and_then(|stop| stop.grace_at.or(stop.over_at));
-        let latest = Instant::now() + Duration::from_secs(3600);
+        let latest = self.parts.stage.now() + Duration::from_secs(3600);
         [driver, stop].into_iter().flatten().min().unwrap_or(latest)
     }
 
@@ -219,7 +225,7 @@ impl Pump {
 
     fn hear_hint(&mut self) -> Result<(), Fault> {
         let Some(at) = self.parts.hints.take() else { return Ok(()) };
-        let due = self.store.time.now() + at.saturating_duration_since(Instant::now());
+        let due = self.store.time.now() + at.saturating_duration_since(self.parts.stage.now());
         self.step(Event::Woken { due })
     }
 
@@ -228,7 +234,7 @@ impl Pump {
             return Ok(());
         }
         let budget = self.parts.budget;
-        let now = Instant::now();
+        let now = self.parts.stage.now();
         self.stop = Some(Stop {
             grace_at: now.checked_add(budget / 5 * 4),
             over_at: now.checked_add(budget),
@@ -237,7 +243,7 @@ impl Pump {
     }
 
     fn keep_stop_deadlines(&mut self) -> Result<(), Fault> {
-        let now = Instant::now();
+        let now = self.parts.stage.now();
         let Some(stop) = self.stop.as_mut() else { return Ok(()) };
         let grace = stop.grace_at.take_if(|at| *at <= now).is_some();
         let over = stop.over_at.take_if(|at| *at <= now).is_some();
@@ -425,7 +431,7 @@ impl Pump {
             );
             return Err(Fault::from(halt(InvariantTrigger::ClaimedRowNotEligible, message)));
         };
-        let token = CancelToken::new();
+        let token = CancelToken::on(self.parts.stage.clone());
         token.set_deadline(self.store.time.expires_at(job.expiry));
         self.parts.tokens.insert(execution, token.clone());
         let (payload, version, has_time_limit) =
@@ -513,7 +519,8 @@ impl Pump {
         // Also an adapter's panic must not keep the end from being told.
         let _ = contained(|| self.withdraw_note());
         let running = self.running.values();
-        let still_running: Vec<JobId> = running.map(|task| task.context.job_id()).collect();
+        let mut still_running: Vec<JobId> = running.map(|task| task.context.job_id()).collect();
+        still_running.sort_unstable();
         let Self { parts, store, handed_back, .. } = self;
         // Closing is the adapter's code, whose panic must not keep the end from being told.
         dispose(Box::new(store));

@@ -8,13 +8,14 @@ use super::faults::Fault;
 use super::{Message, PumpLine, Tick};
 use crate::CancelToken;
 use crate::kernel::driver::ExecutionId;
-use crossbeam_channel::{Receiver, never, select, tick};
+use crate::stage::Stage;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The tokens of what runs in one pump: looked at by the ticker too, so that a lease that passes is
 /// heard of even while the pump hangs in a call.
@@ -42,6 +43,7 @@ impl TokenTable {
 
 /// What a ticker needs.
 pub(crate) struct TickerParts {
+    pub(crate) stage: Stage,
     pub(crate) poll: Duration,
     pub(crate) heartbeat: Duration,
     pub(crate) maintenance: Duration,
@@ -77,24 +79,34 @@ impl Ticker {
     }
 
     fn tick(&self) {
-        let polls = tick(self.parts.poll);
-        let heartbeats = tick(self.parts.heartbeat);
-        let maintenance = tick(self.parts.maintenance);
-        let watch = tick((self.parts.heartbeat / 8).clamp(WATCH_MIN, WATCH_MAX));
-        let ended = if self.parts.pumps.is_empty() { never() } else { self.parts.ended.clone() };
+        let TickerParts { stage, poll, heartbeat, maintenance, ended, .. } = &self.parts;
+        let watch = (*heartbeat / 8).clamp(WATCH_MIN, WATCH_MAX);
+        let mut rounds =
+            [*poll, *heartbeat, *maintenance, watch].map(|every| Round::new(every, stage.now()));
         loop {
-            select! {
-                recv(ended) -> _ => return,
-                recv(polls) -> _ => {
-                    #[cfg(feature = "testing")]
-                    if let Some(probe) = &self.parts.probe {
-                        probe();
-                    }
-                    self.raise(Tick::Poll);
+            let next = rounds.iter().map(|round| round.next_at).min();
+            match stage.receive(ended, next) {
+                Ok(never) => match never {},
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let [polls, heartbeats, maintenance, watch] =
+                rounds.each_mut().map(|round| round.is_due(stage.now()));
+            if polls {
+                #[cfg(feature = "testing")]
+                if let Some(probe) = &self.parts.probe {
+                    probe();
                 }
-                recv(heartbeats) -> _ => self.raise(Tick::Heartbeat),
-                recv(maintenance) -> _ => self.raise(Tick::Maintenance),
-                recv(watch) -> _ => self.parts.tokens.iter().for_each(|table| table.fire_expired()),
+                self.raise(Tick::Poll);
+            }
+            if heartbeats {
+                self.raise(Tick::Heartbeat);
+            }
+            if maintenance {
+                self.raise(Tick::Maintenance);
+            }
+            if watch {
+                self.parts.tokens.iter().for_each(|table| table.fire_expired());
             }
         }
     }
@@ -104,6 +116,28 @@ impl Ticker {
             // A pump that is gone is not ticked any more; its siblings are.
             let _ = pump.ticks.raise(tick, &pump.inbox);
         }
+    }
+}
+
+/// When something that comes again and again comes next.
+struct Round {
+    every: Duration,
+    next_at: Instant,
+}
+
+impl Round {
+    fn new(every: Duration, now: Instant) -> Self {
+        Self { every, next_at: now + every }
+    }
+
+    /// Whether it has come. What was missed meanwhile counts once.
+    fn is_due(&mut self, now: Instant) -> bool {
+        if now < self.next_at {
+            return false;
+        }
+        let next_at = self.next_at + self.every;
+        self.next_at = if next_at > now { next_at } else { now + self.every };
+        true
     }
 }
 

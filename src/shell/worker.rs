@@ -6,13 +6,14 @@ use super::pool::Order;
 use crate::contain::dispose;
 use crate::kernel::driver::{Ending, ExecutionId};
 use crate::registry::{Entry, Run, panic_message};
+use crate::stage::Stage;
 use crate::store::Body;
 use crate::{CancelReason, CancelToken, JobContext, Verdict, telemetry};
 use crossbeam_channel::{Receiver, Sender};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A job on its way to a handler.
 pub(crate) struct Task {
@@ -70,18 +71,18 @@ impl Task {
 }
 
 /// Runs until its orders end.
-pub(super) fn work(orders: &Receiver<Order>, pump: &Sender<Message>) {
-    while let Ok(Order::Run(task)) = orders.recv() {
+pub(super) fn work(orders: &Receiver<Order>, pump: &Sender<Message>, stage: &Stage) {
+    while let Ok(Order::Run(task)) = stage.receive(orders, None) {
         if !task.begin() {
             continue;
         }
         // A pump that is gone does not hear it: its leases lapse, and others inherit the work.
-        let _ = pump.send(run(&task, pump));
+        let _ = pump.send(run(&task, pump, stage));
     }
 }
 
-fn run(task: &Task, pump: &Sender<Message>) -> Message {
-    let began = Instant::now();
+fn run(task: &Task, pump: &Sender<Message>, stage: &Stage) -> Message {
+    let began = stage.now();
     // No job starts once its lease is past, however it came to wait so long.
     if task.token().reason() == Some(CancelReason::LeaseLost) {
         return Message::finished(task.execution, Ending::NotStarted, task.token(), Duration::ZERO);
@@ -101,7 +102,10 @@ fn run(task: &Task, pump: &Sender<Message>) -> Message {
         Err(payload) => panicked(payload),
     };
     match ending {
-        Ok(ending) => Message::finished(task.execution, ending, task.token(), began.elapsed()),
+        Ok(ending) => {
+            let took = stage.now().saturating_duration_since(began);
+            Message::finished(task.execution, ending, task.token(), took)
+        }
         Err(violation) => Message::Violation(violation),
     }
 }
