@@ -4,10 +4,12 @@ mod options;
 mod spawn;
 
 pub use options::{GroupOptions, OptionsError, OptionsFault};
+#[cfg(all(test, feature = "testing"))]
+pub(crate) use spawn::spawn_on;
 pub use spawn::{SpawnError, spawn_group};
 
 use crate::shell::{Board, Message, PumpEnd, PumpLine};
-use crate::stage::Stage;
+use crate::stage::{Stage, point};
 use crate::store::Subscription;
 use crate::{CancelReason, CancelToken, HaltState, JobId};
 use std::cell::Cell;
@@ -86,6 +88,7 @@ impl Group {
         for line in &self.lines {
             // A pump that is gone has ended already.
             let _ = line.inbox.send(Message::Stop);
+            point();
         }
         // Only now: a handler that gives way as soon as it sees this is heard after the request that
         // it gives way to. The other way round its attempt would count as a failure.
@@ -177,6 +180,17 @@ thread_local! {
 
 /// Marks the thread as one of the group's.
 fn enter_group(id: u64) {
+    GROUP.set(id);
+}
+
+/// Which group's thread this is, for who lets several share one.
+#[cfg(test)]
+pub(crate) fn thread_group() -> u64 {
+    GROUP.get()
+}
+
+#[cfg(test)]
+pub(crate) fn set_thread_group(id: u64) {
     GROUP.set(id);
 }
 
