@@ -21,16 +21,20 @@ mod search;
 mod shelf;
 mod world;
 
+use oracle::Oracle;
 use plant::Plant;
 use scope::Scope;
-use search::{Broken, Report, search, shorten, tell};
+use search::{Report, search, shorten, tell};
+use std::collections::BTreeSet;
 use std::time::Duration;
+use world::Situation;
 
+/// Searches a world whole; whatever breaks is told as a story.
 fn explore(scope: &Scope) -> Report {
     match search(scope) {
         Ok(report) => {
             println!(
-                "{}: {} distinct states, {} steps, {} ends, {} steps deep",
+                "{}: {} distinct states, {} steps, {} ends, at most {} steps deep",
                 scope.name, report.states, report.steps, report.ends, report.depth_max
             );
             report
@@ -39,86 +43,132 @@ fn explore(scope: &Scope) -> Report {
     }
 }
 
-/// Searched at every run of the tests.
-fn small_scopes() -> Vec<Scope> {
-    let one_node = |name, seconds| Scope { nodes: 1, ..Scope::new(name, seconds) };
-    let one_job = |name, seconds| Scope { jobs: 1, ..Scope::new(name, seconds) };
-    vec![
-        Scope { handlers_fail: true, ..one_node("one node, jobs that fail", 3) },
-        Scope { losses: 1, refusals: 1, workers: 2, ..one_node("one node, a lost answer", 2) },
-        Scope { delays: 1, ..one_node("one node, a call that lands late", 3) },
-        Scope { stops: 1, losses: 1, ..one_node("one node, a stop and a lost answer", 3) },
-        Scope {
-            stops: 1,
-            workers: 2,
-            slow_answers: true,
-            handlers_fail: true,
-            ..one_node("one node, a stop", 2)
-        },
-        Scope {
-            cancels: 1,
-            dependent: true,
-            handlers_fail: true,
-            ..one_node("one node, a dependent, a cancel request", 2)
-        },
-        Scope { crashes: 1, ..one_job("two nodes, a crash", 3) },
-        Scope { delays: 1, slow_answers: true, ..one_job("two nodes, a call that lands late", 3) },
-        Scope { stops: 1, losses: 1, ..one_job("two nodes, a stop and a lost answer", 3) },
-        Scope {
-            stops: 1,
-            stop_budget: Duration::ZERO,
-            ..one_job("two nodes, a stop without hand-back", 3)
-        },
-        Scope { cancels: 1, handlers_fail: true, ..one_job("two nodes, a cancel request", 3) },
-        Scope { ..Scope::new("two nodes, two jobs", 1) },
-    ]
+const fn one_node(name: &'static str, jobs: u8, seconds: u8) -> Scope {
+    Scope { nodes: 1, jobs, ..Scope::new(name, seconds) }
 }
+
+const fn one_job(name: &'static str, seconds: u8) -> Scope {
+    Scope { jobs: 1, ..Scope::new(name, seconds) }
+}
+
+/// Jobs that fail, and leases that lapse.
+const FAILURES: Scope = Scope { handlers_fail: true, ..one_node("jobs that fail", 2, 2) };
+/// A second attempt while the handler of the first still runs.
+const TWO_ATTEMPTS: Scope =
+    Scope { handlers_fail: true, workers: 2, ..one_node("two attempts at once", 1, 3) };
+const LOST_ANSWER: Scope = Scope { losses: 1, workers: 2, ..one_node("a lost answer", 2, 2) };
+const LATE_CALL: Scope = Scope { delays: 1, ..one_node("a call that lands late", 1, 3) };
+const STOP: Scope = Scope { stops: 1, losses: 1, ..one_node("a stop and a lost answer", 1, 2) };
+const SLOW_STOP: Scope =
+    Scope { stops: 1, slow_answers: true, ..one_node("a stop and slow answers", 1, 2) };
+const STOP_OF_TWO: Scope =
+    Scope { stops: 1, workers: 2, ..one_node("a stop of two workers", 2, 2) };
+const CANCEL: Scope =
+    Scope { cancels: 1, dependent: true, ..one_node("a cancel request and a dependent", 2, 2) };
+const CRASH: Scope = Scope { crashes: 1, ..one_job("two nodes and a crash", 2) };
+const SHARED_STOP: Scope = Scope {
+    stops: 1,
+    stop_budget: Duration::ZERO,
+    ..one_job("two nodes and a stop without hand-back", 2)
+};
+const SHARED: Scope = Scope::new("two nodes and two jobs", 1);
+
+/// Searched at every run of the tests.
+const SMALL: [Scope; 11] = [
+    FAILURES,
+    TWO_ATTEMPTS,
+    LOST_ANSWER,
+    LATE_CALL,
+    STOP,
+    SLOW_STOP,
+    STOP_OF_TWO,
+    CANCEL,
+    CRASH,
+    SHARED_STOP,
+    SHARED,
+];
 
 /// Searched by hand.
-fn large_scopes() -> Vec<Scope> {
-    let lease = Duration::from_secs(3);
-    vec![
-        Scope { crashes: 1, ..Scope::new("two jobs, a crash", 2) },
-        Scope { losses: 1, ..Scope::new("two jobs, a lost answer", 2) },
-        Scope { delays: 1, ..Scope::new("two jobs, a call that lands late", 2) },
-        Scope { stops: 1, ..Scope::new("two jobs, a stop", 2) },
-        Scope { cancels: 1, ..Scope::new("two jobs, a cancel request", 2) },
-        Scope { slow_answers: true, ..Scope::new("two jobs, slow answers", 2) },
-        Scope { lease, workers: 2, ..Scope::new("two jobs, a longer lease", 2) },
-        Scope { ..Scope::new("two jobs, three seconds", 3) },
-    ]
+const LARGE: [Scope; 7] = [
+    Scope { handlers_fail: true, ..Scope::new("two jobs that fail", 2) },
+    Scope { crashes: 1, ..Scope::new("two jobs and a crash", 2) },
+    Scope { losses: 1, ..Scope::new("two jobs and a lost answer", 2) },
+    Scope { delays: 1, ..Scope::new("two jobs and a call that lands late", 2) },
+    Scope { stops: 1, losses: 1, ..Scope::new("two jobs, a stop and a lost answer", 1) },
+    Scope { crashes: 1, losses: 1, cancels: 1, ..one_job("one job and everything", 3) },
+    Scope::new("two jobs and time", 3),
+];
+
+const SITUATIONS: [Situation; 16] = [
+    Situation::OutcomeWritten,
+    Situation::RepeatRecognised,
+    Situation::OutcomeRefused,
+    Situation::LapseFound,
+    Situation::HeldFound,
+    Situation::HandedBack,
+    Situation::RenewalRefused,
+    Situation::Exchanged,
+    Situation::LeaseLost,
+    Situation::LateClaim,
+    Situation::Withdrawn,
+    Situation::GaveWay,
+    Situation::BudgetOver,
+    Situation::CancelHeard,
+    Situation::DeadLettered,
+    Situation::Cancelled,
+];
+
+#[test]
+fn small_worlds_keep_every_promise_and_show_every_situation() {
+    let seen: BTreeSet<_> = SMALL.iter().flat_map(|scope| explore(scope).seen).collect();
+    assert_eq!(seen, BTreeSet::from(SITUATIONS));
+}
+
+/// Each bug, the world in which it is looked for, and who sees it.
+const PLANTS: [(Plant, Scope, Oracle); 20] = [
+    (Plant::FenceWithoutAttempt, LATE_CALL, Oracle::FencePassed),
+    (Plant::HolderAfterExpiry, FAILURES, Oracle::FencePassed),
+    (Plant::ReapWithoutExpiryCheck, FAILURES, Oracle::FencePassed),
+    (Plant::DoubleClaim, FAILURES, Oracle::EffectTwice),
+    (Plant::HandBackCostsAFailure, LOST_ANSWER, Oracle::FailureMiscounted),
+    (Plant::SlotForgotten, LOST_ANSWER, Oracle::NotDrained),
+    (Plant::HalfAnExchange, FAILURES, Oracle::NotDrained),
+    (Plant::OutcomeDropped, LATE_CALL, Oracle::OutcomeLost),
+    (Plant::DoubtForgotten, STOP, Oracle::StopLeavesLeases),
+    (Plant::OneTooMany, FAILURES, Oracle::FalseAlarm),
+    (Plant::ShortRenewal, FAILURES, Oracle::FalseAlarm),
+    (Plant::HandBackForgotten, STOP, Oracle::StopLeavesLeases),
+    (Plant::NoMaintenance, FAILURES, Oracle::NotDrained),
+    (Plant::ResultByJob, TWO_ATTEMPTS, Oracle::GivenUpAlive),
+    (Plant::BegunWithdrawn, STOP_OF_TWO, Oracle::Overlap),
+    (Plant::DeafToken, TWO_ATTEMPTS, Oracle::Overlap),
+    (Plant::StopHeardLate, SLOW_STOP, Oracle::FailureMiscounted),
+    (Plant::GivenTwice, FAILURES, Oracle::EffectTwice),
+    (Plant::FreshReceipts, LOST_ANSWER, Oracle::DecidedTwice),
+    (Plant::LapseBeyondCeiling, TWO_ATTEMPTS, Oracle::Ceiling),
+];
+
+#[test]
+fn every_planted_bug_is_found() {
+    let mut amiss = Vec::new();
+    for (plant, scope, oracle) in PLANTS {
+        let scope = Scope { plant: Some(plant), ..scope };
+        let Err(broken) = search(&scope) else {
+            amiss.push(format!("{plant:?} is not found in {}", scope.name));
+            continue;
+        };
+        let (found, states) = (broken.finding.oracle, broken.states);
+        println!("{plant:?}: {found:?} after {states} states of {}", scope.name);
+        if found != oracle {
+            amiss.push(format!("{plant:?}: {}", tell(&scope, &shorten(&scope, broken))));
+        }
+    }
+    assert!(amiss.is_empty(), "{}", amiss.join("\n"));
 }
 
 #[test]
-#[ignore = "measures"]
-fn measure() {
-    let which = std::env::var("WHICH").unwrap_or_default();
-    for scope in small_scopes().into_iter().chain(large_scopes()) {
-        if scope.name.contains(&which) {
-            let began = std::time::Instant::now();
-            let report = explore(&scope);
-            println!("   {:?} {:?}", began.elapsed(), report.seen);
-        }
-    }
-}
-
-#[test]
-#[ignore = "measures"]
-fn plants() {
-    let which = std::env::var("WHICH").unwrap_or_default();
-    for plant in Plant::ALL {
-        if !format!("{plant:?}").contains(&which) { continue; }
-        let began = std::time::Instant::now();
-        let found = small_scopes().into_iter().find_map(|scope| {
-            let scope = Scope { plant: Some(plant), ..scope };
-            search(&scope).err().map(|broken| (scope.clone(), broken))
-        });
-        match found {
-            None => println!("NOT FOUND {plant:?} {:?}", began.elapsed()),
-            Some((scope, broken)) => {
-                println!("{plant:?} {} {} {:?}", scope.name, broken.states, began.elapsed());
-                println!("{}", tell(&scope, &shorten(&scope, broken)));
-            }
-        }
-    }
+#[ignore = "takes minutes: see the module's documentation"]
+fn large_worlds_keep_every_promise() {
+    let states: Vec<_> = LARGE.iter().map(|scope| explore(scope).states).collect();
+    assert!(states.iter().any(|states| *states > 1_000_000), "{states:?}");
 }

@@ -7,6 +7,7 @@
 use super::oracle::{Finding, Oracle, check};
 use super::plant::Plant;
 use super::scope::Scope;
+use super::search::Mixer;
 use super::shelf::{Answer, retry};
 use super::world::Situation;
 use crate::kernel::driver::{
@@ -17,7 +18,7 @@ use crate::{
     CancelReason, DispatchPolicy, JobId, JobState, Retention, Timestamp, Verdict, WorkerId,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 /// Commands of one cycle that would be a loop.
@@ -94,6 +95,20 @@ pub(super) struct Node {
     receipts_made: u64,
     pub(super) fingerprint: u64,
     pub(super) seen: Vec<Situation>,
+    /// Leases that it has just given up.
+    pub(super) gave_up: Vec<LeaseRef>,
+}
+
+/// What is asked for, as far as it can differ.
+pub(super) fn hash_request<H: Hasher>(request: &Command, state: &mut H) {
+    std::mem::discriminant(request).hash(state);
+    match request {
+        Command::Claim(ask) => ask.total.hash(state),
+        Command::Report { rows } => rows.hash(state),
+        Command::Exchange { rows, ask } => (rows, ask.total).hash(state),
+        Command::Renew { leases } | Command::HandBack { leases } => leases.hash(state),
+        _ => {}
+    }
 }
 
 fn worker_id(index: usize, generation: u8) -> WorkerId {
@@ -140,21 +155,25 @@ impl Node {
             receipts_made: 0,
             fingerprint: 0,
             seen: Vec::new(),
+            gave_up: Vec::new(),
         };
         node.carry_out(scope, now)?;
         Ok(node)
     }
 
     pub(super) fn seal(&mut self) {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Mixer::default();
         self.worker.hash(&mut hasher);
         self.running.hash(&mut hasher);
         match &self.phase {
             Phase::Listening => 0_u8.hash(&mut hasher),
-            Phase::Calling(request) => format!("{request:?}").hash(&mut hasher),
-            Phase::Answered(_, answer) => format!("{answer:?}").hash(&mut hasher),
-            Phase::Stopped => 1_u8.hash(&mut hasher),
-            Phase::Down => 2_u8.hash(&mut hasher),
+            Phase::Calling(request) => hash_request(request, &mut hasher),
+            Phase::Answered(request, answer) => {
+                hash_request(request, &mut hasher);
+                (1_u8, answer).hash(&mut hasher);
+            }
+            Phase::Stopped => 2_u8.hash(&mut hasher),
+            Phase::Down => 3_u8.hash(&mut hasher),
         }
         if self.is_up() {
             self.driver.hash(&mut hasher);
@@ -194,6 +213,9 @@ impl Node {
             if !self.inbox.contains(&Letter::Tick) {
                 self.inbox.push(Letter::Tick);
             }
+            if self.stop_asked && scope.plant == Some(Plant::StopHeardLate) {
+                self.inbox.push(Letter::Stop);
+            }
         }
         for running in &mut self.running {
             if running.deadline <= now {
@@ -202,9 +224,11 @@ impl Node {
         }
     }
 
-    pub(super) fn ask_to_stop(&mut self) {
+    pub(super) fn ask_to_stop(&mut self, scope: &Scope) {
         self.stop_asked = true;
-        self.inbox.push(Letter::Stop);
+        if scope.plant != Some(Plant::StopHeardLate) {
+            self.inbox.push(Letter::Stop);
+        }
     }
 
     pub(super) fn crash(&mut self) {
@@ -306,7 +330,7 @@ impl Node {
     }
 
     fn notice_stop(&mut self, scope: &Scope, now: Timestamp) -> Result<(), Finding> {
-        let notices = self.stop_asked && scope.plant != Some(Plant::StopNotNoticed);
+        let notices = self.stop_asked && scope.plant != Some(Plant::StopHeardLate);
         if notices { self.hear_stop(scope, now) } else { Ok(()) }
     }
 
@@ -423,11 +447,10 @@ impl Node {
         match note {
             Note::LeaseLost { job, attempt, .. } => {
                 self.saw(Situation::LeaseLost);
+                self.gave_up.push(LeaseRef { job: *job, attempt: *attempt });
                 let key = (*job, *attempt);
                 let runs = |running: &Running| (running.lease.job, running.lease.attempt) == key;
-                let arrives = |letter: &Letter| {
-                    matches!(letter, Letter::Finished { lease, .. } if (lease.job, lease.attempt) == key)
-                };
+                let arrives = |letter: &Letter| matches!(letter, Letter::Finished { lease, .. } if (lease.job, lease.attempt) == key);
                 if !self.owed.remove(&key)
                     && (self.running.iter().any(runs) || self.inbox.iter().any(arrives))
                 {
@@ -450,6 +473,11 @@ impl Node {
         })?;
         self.phase = Phase::Stopped;
         Ok(())
+    }
+
+    /// What it owes the store.
+    pub(super) fn owed(&self) -> impl Iterator<Item = LeaseRef> + '_ {
+        self.owed.iter().map(|(job, attempt)| LeaseRef { job: *job, attempt: *attempt })
     }
 
     /// Whether it owes nothing to anybody.
@@ -488,12 +516,16 @@ impl Node {
     /// Each decision keeps its receipt, and no two of one report share a job.
     fn check_rows(&mut self, rows: &[OutcomeRow]) -> Result<(), Finding> {
         let jobs: BTreeSet<_> = rows.iter().map(|row| row.job).collect();
-        check(jobs.len() == rows.len() && !rows.is_empty(), Oracle::Protocol, || format!("{rows:?}"))?;
+        check(jobs.len() == rows.len() && !rows.is_empty(), Oracle::Protocol, || {
+            format!("{rows:?}")
+        })?;
         for row in rows.iter().filter(|row| row.mode == Mode::Holder) {
             let key = (row.job, row.attempt);
             let decision = (row.receipt, row.outcome);
             let kept = *self.decisions.entry(key).or_insert(decision);
-            check(kept == decision, Oracle::DecidedTwice, || format!("{kept:?}, then {decision:?}"))?;
+            check(kept == decision, Oracle::DecidedTwice, || {
+                format!("{kept:?}, then {decision:?}")
+            })?;
             let excused = self.gave_way.contains(&key);
             check(!excused || !row.outcome.is_failure(), Oracle::FailureMiscounted, || {
                 format!("an attempt that gives way to a stop fails: {row:?}")
@@ -587,7 +619,12 @@ impl Node {
         self.carry_out(scope, now)
     }
 
-    fn claim_failed(&mut self, scope: &Scope, in_doubt: bool, now: Timestamp) -> Result<(), Finding> {
+    fn claim_failed(
+        &mut self,
+        scope: &Scope,
+        in_doubt: bool,
+        now: Timestamp,
+    ) -> Result<(), Finding> {
         let in_doubt = in_doubt && scope.plant != Some(Plant::DoubtForgotten);
         match scope.plant {
             Some(Plant::SlotForgotten) => Ok(()),

@@ -27,6 +27,8 @@ pub(super) enum Oracle {
     Invented,
     /// What a handler returned is not recorded, although its lease was never lost.
     OutcomeLost,
+    /// A lease is given up that is alive, and nothing has gone wrong that could hide that.
+    GivenUpAlive,
     /// One end of an attempt is decided twice.
     DecidedTwice,
     /// A driver asks for two things at once that exclude each other, or for more after its end.

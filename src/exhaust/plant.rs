@@ -15,8 +15,6 @@ pub(super) enum Plant {
     DoubleClaim,
     /// A hand-back counts as a failure.
     HandBackCostsAFailure,
-    /// A dead lease is prolonged.
-    RenewalRevives,
     // -- of the shell
     /// A claim that failed is never told of.
     SlotForgotten,
@@ -40,8 +38,8 @@ pub(super) enum Plant {
     BegunWithdrawn,
     /// Tokens neither keep a deadline nor fire.
     DeafToken,
-    /// A stop that was asked for is not noticed before its message comes.
-    StopNotNoticed,
+    /// Handlers see that a stop was asked for before the pump does.
+    StopHeardLate,
     /// A task is given to two workers.
     GivenTwice,
     // -- of the driver
@@ -49,30 +47,4 @@ pub(super) enum Plant {
     FreshReceipts,
     /// A lapse is retried beyond the ceiling.
     LapseBeyondCeiling,
-}
-
-impl Plant {
-    pub(super) const ALL: [Self; 21] = [
-        Self::FenceWithoutAttempt,
-        Self::HolderAfterExpiry,
-        Self::ReapWithoutExpiryCheck,
-        Self::DoubleClaim,
-        Self::HandBackCostsAFailure,
-        Self::RenewalRevives,
-        Self::SlotForgotten,
-        Self::HalfAnExchange,
-        Self::OutcomeDropped,
-        Self::DoubtForgotten,
-        Self::OneTooMany,
-        Self::ShortRenewal,
-        Self::HandBackForgotten,
-        Self::NoMaintenance,
-        Self::ResultByJob,
-        Self::BegunWithdrawn,
-        Self::DeafToken,
-        Self::StopNotNoticed,
-        Self::GivenTwice,
-        Self::FreshReceipts,
-        Self::LapseBeyondCeiling,
-    ];
 }

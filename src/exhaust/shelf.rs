@@ -6,6 +6,7 @@
 use super::oracle::{Finding, Oracle, check};
 use super::plant::Plant;
 use super::scope::Scope;
+use super::search::fingerprint;
 use super::world::Situation;
 use crate::kernel::driver::{ClaimAsk, Command};
 use crate::store::memory::Seen;
@@ -14,7 +15,7 @@ use crate::store::{
     ParentRule, Renewed, RowReport, Session, Store,
 };
 use crate::{JobId, JobState, MemoryStore, RetryPolicy, Timestamp, WorkerId};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -29,6 +30,34 @@ pub(super) enum Answer {
     Lapsed(Vec<LapsedJob>),
     Held(Vec<LeaseRef>),
     HandedBack(Vec<bool>),
+}
+
+impl Hash for Answer {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Claimed(claimed) => hash_claimed(claimed, state),
+            Self::Reported(reports) => reports.hash(state),
+            Self::Exchanged(reports, claimed) => {
+                reports.hash(state);
+                hash_claimed(claimed, state);
+            }
+            Self::Renewed(rows) => rows.hash(state),
+            Self::Lapsed(jobs) => {
+                for job in jobs {
+                    (job.id, job.attempt, job.owner, job.expiry, job.failures).hash(state);
+                }
+            }
+            Self::Held(leases) => leases.hash(state),
+            Self::HandedBack(rows) => rows.hash(state),
+        }
+    }
+}
+
+fn hash_claimed<H: Hasher>(claimed: &Claimed, state: &mut H) {
+    for job in &claimed.jobs {
+        (job.id, job.attempt, job.failures, job.expiry).hash(state);
+    }
+    (claimed.withheld, claimed.next_due).hash(state);
 }
 
 /// The clock that every copy judges by.
@@ -92,9 +121,8 @@ impl Shelf {
 
     fn of(clock: Clock, store: MemoryStore) -> Self {
         let jobs = store.look();
-        let mut hasher = DefaultHasher::new();
-        jobs.hash(&mut hasher);
-        Self { clock, store, jobs, fingerprint: hasher.finish() }
+        let fingerprint = fingerprint(&jobs);
+        Self { clock, store, jobs, fingerprint }
     }
 
     pub(super) fn job(&self, id: JobId) -> Option<&Seen> {
@@ -105,8 +133,17 @@ impl Shelf {
         self.jobs.iter().all(|seen| seen.state.is_terminal())
     }
 
-    pub(super) fn is_leased_to(&self, worker: WorkerId) -> bool {
-        self.jobs.iter().any(|seen| seen.hold.is_some_and(|(owner, _)| owner == worker))
+    /// The leases of a worker that are alive.
+    pub(super) fn leases_of(
+        &self,
+        worker: WorkerId,
+        now: Timestamp,
+    ) -> impl Iterator<Item = LeaseRef> {
+        let alive = move |seen: &&Seen| {
+            seen.hold.is_some_and(|(owner, expiry)| owner == worker && expiry > now)
+        };
+        let leased = self.jobs.iter().filter(alive);
+        leased.map(|seen| LeaseRef { job: seen.id, attempt: seen.attempt })
     }
 
     /// The shelf after a call, and what is said to the caller.
@@ -251,11 +288,6 @@ impl Shelf {
                 });
                 Answer::Lapsed(dead.collect())
             }
-            (Some(Plant::RenewalRevives), Answer::Renewed(rows)) => {
-                let expiry = caller.now + scope.lease;
-                let kept = Renewed::Renewed { expiry, cancel_requested: false };
-                Answer::Renewed(vec![kept; rows.len()])
-            }
             // A report stood in for it.
             (Some(Plant::HandBackCostsAFailure), Answer::Reported(rows))
                 if matches!(request, Command::HandBack { .. }) =>
@@ -324,7 +356,12 @@ fn check_unended(before: &Seen, after: &Seen) -> Result<(), Finding> {
 }
 
 /// An attempt more: a claim of a job that was due.
-fn check_claimed(scope: &Scope, caller: Caller, before: &Seen, after: &Seen) -> Result<(), Finding> {
+fn check_claimed(
+    scope: &Scope,
+    caller: Caller,
+    before: &Seen,
+    after: &Seen,
+) -> Result<(), Finding> {
     let claimed = Seen {
         state: JobState::Leased,
         attempt: before.attempt + 1,
@@ -344,9 +381,8 @@ fn check_renewed(
     before: &Seen,
     after: &Seen,
 ) -> Result<(), Finding> {
-    let held = before.hold.is_some_and(|(owner, expiry)| {
-        owner == caller.worker && expiry > caller.now
-    });
+    let held =
+        before.hold.is_some_and(|(owner, expiry)| owner == caller.worker && expiry > caller.now);
     let renewed = Seen { hold: Some((caller.worker, caller.now + scope.lease)), ..*before };
     let asked = matches!(request, Command::Renew { .. });
     check(held && asked && *after == renewed, Oracle::FencePassed, || {
@@ -364,12 +400,15 @@ fn check_settled(
 ) -> Result<bool, Finding> {
     let is_live = expiry > caller.now;
     let holder = before.hold.map(|(owner, _)| owner);
-    let spoke = |oracle| move || Finding::new(oracle, format!("{before:?} becomes {after:?} by {request:?}"));
+    let spoke = |oracle| {
+        move || Finding::new(oracle, format!("{before:?} becomes {after:?} by {request:?}"))
+    };
     if before.cancel_requested && after.state == JobState::Scheduled {
         return Err(spoke(Oracle::CancelForgotten)());
     }
     if let Command::HandBack { leases } = request {
-        let names = leases.iter().any(|lease| (lease.job, lease.attempt) == (before.id, before.attempt));
+        let names =
+            leases.iter().any(|lease| (lease.job, lease.attempt) == (before.id, before.attempt));
         let fence = names && is_live && holder == Some(caller.worker);
         let detail = || format!("{before:?} is handed back as {after:?}");
         check(fence, Oracle::FencePassed, detail)?;
@@ -380,7 +419,8 @@ fn check_settled(
         Command::Report { rows } | Command::Exchange { rows, .. } => rows.as_slice(),
         _ => &[],
     };
-    let row = rows.iter().find(|row| row.job == before.id).ok_or_else(spoke(Oracle::IllegalEdge))?;
+    let row =
+        rows.iter().find(|row| row.job == before.id).ok_or_else(spoke(Oracle::IllegalEdge))?;
     let is_own = row.attempt == before.attempt && Some(row.owner) == holder;
     let fence = match row.mode {
         Mode::Holder => is_live && row.owner == caller.worker,
@@ -394,7 +434,10 @@ fn check_settled(
         return Err(spoke(Oracle::FailureMiscounted)());
     }
     let at_ceiling = after.failures >= scope.failures_max;
-    if failed == 1 && !before.cancel_requested && at_ceiling != (after.state == JobState::DeadLettered) {
+    if failed == 1
+        && !before.cancel_requested
+        && at_ceiling != (after.state == JobState::DeadLettered)
+    {
         return Err(spoke(Oracle::Ceiling)());
     }
     if after.state != row.outcome.state(before.cancel_requested) {
@@ -418,7 +461,10 @@ pub(super) fn situations(answer: &Answer) -> Vec<Situation> {
         (matches!(answer, Answer::Lapsed(jobs) if !jobs.is_empty()), Situation::LapseFound),
         (matches!(answer, Answer::Held(leases) if !leases.is_empty()), Situation::HeldFound),
         (matches!(answer, Answer::HandedBack(rows) if rows.contains(&true)), Situation::HandedBack),
-        (matches!(answer, Answer::Renewed(rows) if rows.contains(&Renewed::Lost)), Situation::RenewalRefused),
+        (
+            matches!(answer, Answer::Renewed(rows) if rows.contains(&Renewed::Lost)),
+            Situation::RenewalRefused,
+        ),
         (matches!(answer, Answer::Exchanged(..)), Situation::Exchanged),
     ];
     of_reports.chain(others.into_iter().filter(|(seen, _)| *seen).map(|(_, which)| which)).collect()

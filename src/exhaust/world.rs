@@ -1,15 +1,17 @@
 //! Everything that there is: the time, the store, the nodes, and what may still go wrong.
 
-use super::node::{DOUBT, End, Node, Phase};
+use super::node::{DOUBT, End, Node, Phase, hash_request};
 use super::oracle::{Finding, Oracle, check};
 use super::plant::Plant;
 use super::scope::Scope;
-use super::shelf::{Caller, Settled, Shelf, job_id, situations};
+use super::search::Mixer;
+use super::shelf::{Answer, Caller, Settled, Shelf, job_id, situations};
 use crate::kernel::driver::Command;
+use crate::store::LeaseRef;
 use crate::{CancelReason, JobId, JobState, Timestamp, WorkerId};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -113,6 +115,8 @@ pub(super) struct World {
     /// Per job, the attempts whose handler has begun.
     begun: [u64; 4],
     seen: Rc<RefCell<BTreeSet<Situation>>>,
+    /// From here on nothing goes wrong, so that these ends must be recorded.
+    must_record: BTreeSet<(JobId, u32)>,
 }
 
 impl World {
@@ -139,19 +143,21 @@ impl World {
             late: Vec::new(),
             begun: [0; 4],
             seen: Rc::default(),
+            must_record: BTreeSet::new(),
             scope: Rc::clone(scope),
         })
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Mixer::default();
         (self.now, self.budget, self.generations, self.begun).hash(&mut hasher);
         self.shelf.fingerprint.hash(&mut hasher);
         for node in &self.nodes {
             node.fingerprint.hash(&mut hasher);
         }
         for late in &self.late {
-            (late.worker, late.until, format!("{:?}", late.request)).hash(&mut hasher);
+            (late.worker, late.until).hash(&mut hasher);
+            hash_request(&late.request, &mut hasher);
         }
         hasher.finish()
     }
@@ -299,12 +305,24 @@ impl World {
         let node = Rc::make_mut(&mut self.nodes[index]);
         change(node)?;
         self.seen.borrow_mut().extend(std::mem::take(&mut node.seen));
+        let gave_up = std::mem::take(&mut node.gave_up);
         node.seal();
-        let left = matches!(node.phase, Phase::Stopped) && self.may_not_leave_leases(index);
-        let held = self.shelf.is_leased_to(self.nodes[index].worker);
-        check(!left || !held, Oracle::StopLeavesLeases, || {
+        let (worker, now) = (node.worker, self.now);
+        let has_stopped = matches!(node.phase, Phase::Stopped);
+        let leaves = has_stopped && self.shelf.leases_of(worker, now).next().is_some();
+        check(!leaves || !self.may_not_leave_leases(index), Oracle::StopLeavesLeases, || {
             format!("stopped, and still holds one of {:?}", self.shelf.jobs)
+        })?;
+        let alive = self.shelf.leases_of(worker, now).find(|lease| gave_up.contains(lease));
+        check(alive.is_none() || self.may_be_deceived(), Oracle::GivenUpAlive, || {
+            format!("{alive:?} is given up in {:?}", self.shelf.jobs)
         })
+    }
+
+    /// Whether a node may have missed that a lease of its was prolonged.
+    fn may_be_deceived(&self) -> bool {
+        let scope = &self.scope;
+        scope.slow_answers || scope.losses > 0 || scope.delays > 0
     }
 
     /// Whether a stop of that node must have given everything back: within its budget, and with no call on its
@@ -349,7 +367,7 @@ impl World {
         scope: &Scope,
         worker: WorkerId,
         request: &Command,
-    ) -> Result<super::shelf::Answer, Finding> {
+    ) -> Result<Answer, Finding> {
         let caller = Caller { worker, now: self.now };
         let (shelf, answer, settled) = self.shelf.call(scope, caller, request)?;
         self.shelf = Rc::new(shelf);
@@ -361,6 +379,10 @@ impl World {
                 let node = Rc::make_mut(node);
                 node.settled(lease, by_holder)?;
                 node.seal();
+                let must = self.must_record.contains(&(lease.job, lease.attempt));
+                check(by_holder || !must, Oracle::OutcomeLost, || {
+                    format!("{lease:?} has ended, and that is not recorded")
+                })?;
             }
         }
         Ok(answer)
@@ -382,7 +404,7 @@ impl World {
         let forgotten = scope.plant == Some(Plant::HandBackForgotten);
         let answer = match &request {
             Command::HandBack { leases } if forgotten => {
-                super::shelf::Answer::HandedBack(vec![true; leases.len()])
+                Answer::HandedBack(vec![true; leases.len()])
             }
             _ => self.call(scope, worker, &request)?,
         };
@@ -428,8 +450,9 @@ impl World {
     }
 
     fn ask_to_stop(&mut self, index: usize) -> Result<(), Finding> {
+        let scope = Rc::clone(&self.scope);
         self.change(index, |node| {
-            node.ask_to_stop();
+            node.ask_to_stop(&scope);
             Ok(())
         })
     }
@@ -465,6 +488,15 @@ impl World {
             cancels: 0,
         };
         self.late.clear();
+        // At the next tick their reports are tried again, if they must be.
+        let (shelf, soon) = (Rc::clone(&self.shelf), self.now + SECOND);
+        let up = self.nodes.iter().filter(|node| node.is_up() && !node.is_over());
+        let owed = up.flat_map(|node| {
+            let lasts =
+                |owed: &LeaseRef| shelf.leases_of(node.worker, soon).any(|lease| lease == *owed);
+            node.owed().filter(lasts).collect::<Vec<_>>()
+        });
+        self.must_record = owed.map(|lease| (lease.job, lease.attempt)).collect();
         for _ in 0..DRAIN_MAX {
             self.settle()?;
             if self.shelf.is_done() {
@@ -506,7 +538,8 @@ impl World {
         for _ in 0..SETTLE_MAX {
             let actions = self.actions();
             let next = actions.into_iter().find(|action| {
-                !action.is_fault() && !matches!(action, Action::End(_, _, End::Fails | End::GivesWay))
+                !action.is_fault()
+                    && !matches!(action, Action::End(_, _, End::Fails | End::GivesWay))
             });
             let Some(next) = next else { return Ok(()) };
             self.step(next)?;

@@ -134,7 +134,8 @@ fn all_jobs_run_once_while_time_passes_and_a_stop_ends_it() {
         add(&store, 3);
         let (runs, registry) = noting(turns);
         let (group, _health) = start(turns, &store, registry, options(2).pumps(2));
-        turns.wait(|| total(&runs) == 3);
+        // A lease may lapse on the way, and its job run again.
+        turns.wait(|| total(&runs) >= 3);
         stop(turns, &group);
         let runs = runs.lock();
         assert!(runs.values().all(|times| *times == 1), "an attempt runs twice: {runs:?}");
@@ -223,7 +224,7 @@ fn a_hint_is_heard_although_no_poll_comes() {
         for round in 1..3 {
             add(&store, 1);
             store.hub().wake("default", Duration::ZERO);
-            turns.wait(|| total(&runs) == round);
+            turns.wait(|| total(&runs) >= round);
         }
         stop(turns, &group);
         check_clean(&store, &runs);
@@ -236,10 +237,10 @@ fn a_tick_that_is_raised_is_taken() {
     play(Time::StandsStill, SCHEDULES, |turns| {
         let flags = Arc::new(TickFlags::default());
         let (inbox, pump) = crossbeam_channel::unbounded();
-        for tick in [Tick::Poll, Tick::Heartbeat] {
+        let raisers = [Tick::Poll, Tick::Heartbeat].map(|tick| {
             let (flags, inbox) = (Arc::clone(&flags), inbox.clone());
-            shuttle::thread::spawn(move || assert!(flags.raise(tick, &inbox)));
-        }
+            shuttle::thread::spawn(move || flags.raise(tick, &inbox))
+        });
         let mut taken = [false; 2];
         while taken != [true; 2] {
             // Nothing but a message makes a pump look.
@@ -249,6 +250,7 @@ fn a_tick_that_is_raised_is_taken() {
             taken[0] |= flags.take(Tick::Poll);
             taken[1] |= flags.take(Tick::Heartbeat);
         }
+        raisers.into_iter().for_each(|raiser| assert!(raiser.join().expect("it raises")));
     });
 }
 

@@ -127,7 +127,11 @@ pub(super) enum Time {
 }
 
 /// Plays a scene under many schedules: half of them at random, half by priorities that change a few times.
-pub(super) fn play(time: Time, schedules: usize, scene: impl Fn(&Arc<Turns>) + Send + Sync + 'static) {
+pub(super) fn play(
+    time: Time,
+    schedules: usize,
+    scene: impl Fn(&Arc<Turns>) + Send + Sync + 'static,
+) {
     let scene = Arc::new(scene);
     let random = RandomScheduler::new_from_seed(SEED, schedules / 2);
     let by_priority = PctScheduler::new_from_seed(SEED, 3, schedules / 2);
