@@ -201,7 +201,7 @@ impl Shelf {
             check_unended(before, after)?;
             check(after.failures <= scope.failures_max, Oracle::Ceiling, || format!("{after:?}"))?;
             if after.attempt != before.attempt {
-                check_claimed(scope, caller, before, after)?;
+                check_claimed(scope, caller, request, before, after)?;
             } else if before.hold.is_some() && after.hold.is_some() {
                 check_renewed(scope, caller, request, before, after)?;
             } else if let Some((owner, expiry)) = before.hold {
@@ -347,31 +347,34 @@ fn carry_out(
     }
 }
 
+/// What has ended stays as it is.
 fn check_unended(before: &Seen, after: &Seen) -> Result<(), Finding> {
-    let legal = before.state == after.state
-        || (!before.state.is_terminal() && before.state.can_become(after.state));
-    check(legal && (before == after || !before.state.is_terminal()), Oracle::IllegalEdge, || {
+    check(before == after || !before.state.is_terminal(), Oracle::IllegalEdge, || {
         format!("{before:?} becomes {after:?}")
     })
 }
 
-/// An attempt more: a claim of a job that was due.
+/// An attempt more: a claim of a job that was due, or that the report in the same call has released.
 fn check_claimed(
     scope: &Scope,
     caller: Caller,
+    request: &Command,
     before: &Seen,
     after: &Seen,
 ) -> Result<(), Finding> {
+    let released =
+        before.state == JobState::AwaitingParent && matches!(request, Command::Exchange { .. });
+    let due_at = if released { before.due_at.max(caller.now) } else { before.due_at };
     let claimed = Seen {
         state: JobState::Leased,
         attempt: before.attempt + 1,
         hold: Some((caller.worker, caller.now + scope.lease)),
+        due_at,
         ..*before
     };
-    let was_due = before.state == JobState::Scheduled && before.due_at <= caller.now;
-    check(*after == claimed && was_due, Oracle::IllegalEdge, || {
-        format!("{before:?} is claimed as {after:?}")
-    })
+    let was_due = before.state == JobState::Scheduled || released;
+    let legal = *after == claimed && was_due && due_at <= caller.now;
+    check(legal, Oracle::IllegalEdge, || format!("{before:?} is claimed as {after:?}"))
 }
 
 fn check_renewed(

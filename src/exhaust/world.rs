@@ -305,11 +305,18 @@ impl World {
         let node = Rc::make_mut(&mut self.nodes[index]);
         change(node)?;
         self.seen.borrow_mut().extend(std::mem::take(&mut node.seen));
-        let gave_up = std::mem::take(&mut node.gave_up);
         node.seal();
-        let (worker, now) = (node.worker, self.now);
+        self.check_leases(index)
+    }
+
+    /// What the node stops with, and what it gives up.
+    fn check_leases(&self, index: usize) -> Result<(), Finding> {
+        let node = &self.nodes[index];
+        let (worker, now, gave_up) = (node.worker, self.now, &node.gave_up);
         let has_stopped = matches!(node.phase, Phase::Stopped);
-        let leaves = has_stopped && self.shelf.leases_of(worker, now).next().is_some();
+        // One that was given up may have been prolonged all the same, by a renewal whose answer was lost.
+        let mut kept = self.shelf.leases_of(worker, now).filter(|lease| !gave_up.contains(lease));
+        let leaves = has_stopped && kept.next().is_some();
         check(!leaves || !self.may_not_leave_leases(index), Oracle::StopLeavesLeases, || {
             format!("stopped, and still holds one of {:?}", self.shelf.jobs)
         })?;
