@@ -184,12 +184,12 @@ fn enter_group(id: u64) {
 }
 
 /// Which group's thread this is, for who lets several share one.
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 pub(crate) fn thread_group() -> u64 {
     GROUP.get()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 pub(crate) fn set_thread_group(id: u64) {
     GROUP.set(id);
 }

@@ -450,7 +450,10 @@ impl Node {
                 self.gave_up.push(LeaseRef { job: *job, attempt: *attempt });
                 let key = (*job, *attempt);
                 let runs = |running: &Running| (running.lease.job, running.lease.attempt) == key;
-                let arrives = |letter: &Letter| matches!(letter, Letter::Finished { lease, .. } if (lease.job, lease.attempt) == key);
+                let arrives = |letter: &Letter| match letter {
+                    Letter::Finished { lease, .. } => (lease.job, lease.attempt) == key,
+                    Letter::Tick | Letter::Stop => false,
+                };
                 if !self.owed.remove(&key)
                     && (self.running.iter().any(runs) || self.inbox.iter().any(arrives))
                 {

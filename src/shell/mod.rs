@@ -9,7 +9,8 @@ mod calls;
 mod clock;
 mod faults;
 mod hints;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(feature = "testing")]
+#[cfg(test)]
 mod interleavings;
 mod pool;
 mod pump;
