@@ -98,7 +98,7 @@ const SMALL: [Scope; 11] = [
 ];
 
 /// Searched by hand.
-const LARGE: [Scope; 7] = [
+const LARGE: [Scope; 8] = [
     Scope { handlers_fail: true, ..Scope::new("two jobs that fail", 2) },
     Scope { crashes: 1, ..Scope::new("two jobs and a crash", 2) },
     Scope { losses: 1, ..Scope::new("two jobs and a lost answer", 2) },
@@ -106,6 +106,7 @@ const LARGE: [Scope; 7] = [
     Scope { stops: 1, losses: 1, ..Scope::new("two jobs, a stop and a lost answer", 1) },
     Scope { crashes: 1, losses: 1, cancels: 1, ..one_job("one job and everything", 3) },
     Scope::new("two jobs and time", 3),
+    Scope { crashes: 1, handlers_fail: true, ..Scope::new("two jobs that fail and a crash", 2) },
 ];
 
 const SITUATIONS: [Situation; 16] = [
