@@ -9,7 +9,7 @@ pub(crate) use spawn::spawn_on;
 pub use spawn::{SpawnError, spawn_group};
 
 use crate::shell::{Board, Message, PumpEnd, PumpLine};
-use crate::stage::Stage;
+use crate::stage::{Stage, point};
 use crate::store::Subscription;
 use crate::{CancelReason, CancelToken, HaltState, JobId};
 use std::cell::Cell;
@@ -86,6 +86,7 @@ impl Group {
         for line in &self.lines {
             // A pump that is gone has ended already.
             let _ = line.inbox.send(Message::Stop);
+            point();
         }
         // Only now: a handler that gives way as soon as it sees this is heard after the request that
         // it gives way to. The other way round its attempt would count as a failure.
@@ -206,6 +207,17 @@ thread_local! {
 
 /// Marks the thread as one of the group's.
 pub(crate) fn enter_group(id: u64) {
+    GROUP.set(id);
+}
+
+/// Which group's thread this is, for who lets several share one.
+#[cfg(all(test, feature = "testing"))]
+pub(crate) fn thread_group() -> u64 {
+    GROUP.get()
+}
+
+#[cfg(all(test, feature = "testing"))]
+pub(crate) fn set_thread_group(id: u64) {
     GROUP.set(id);
 }
 

@@ -14,6 +14,8 @@ mod encode;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod enqueue_in;
 mod error;
+#[cfg(test)]
+mod exhaust;
 mod group;
 #[cfg(any(doc, doctest))]
 pub mod guide;

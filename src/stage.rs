@@ -36,6 +36,25 @@ pub(crate) trait Simulated: Send + Sync {
     fn has_crashed(&self) -> bool;
 }
 
+#[cfg(test)]
+thread_local! {
+    /// What a thread does at each [`point`].
+    pub(crate) static AT_POINTS: std::cell::RefCell<Option<std::sync::Arc<dyn Fn() + Send + Sync>>> =
+        const { std::cell::RefCell::new(None) };
+}
+
+/// A place where what another thread does in between would matter. Nothing happens here; tests of the crate let
+/// the other thread come.
+pub(crate) fn point() {
+    #[cfg(test)]
+    {
+        let come = AT_POINTS.with_borrow(Clone::clone);
+        if let Some(come) = come {
+            come();
+        }
+    }
+}
+
 /// Where instants that are kept as distances are counted from.
 pub(crate) static ANCHOR: LazyLock<Instant> = LazyLock::new(Instant::now);
 

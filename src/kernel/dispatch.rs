@@ -47,12 +47,14 @@ impl DispatchPolicy {
 /// Plans claims under a policy. For weights it is smooth weighted round robin: each slot is given to
 /// the queue with the most credit, which then pays the sum of all weights.
 #[derive(Debug, Clone)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) struct Dispatcher {
     lanes: Vec<Lane>,
     weighted: bool,
 }
 
 #[derive(Debug, Clone)]
+#[cfg_attr(test, derive(Hash))]
 struct Lane {
     queue: String,
     weight: i64,

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// assert_eq!(delay, Some(Duration::from_secs(20)));
 /// assert_eq!(GENTLE.delay_after(5, JobId::new()), None);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct RetryPolicy {
     failures_max: u32,
     delay_first_us: u64,

@@ -1,5 +1,6 @@
 //! What the pumps of a group tell whoever waits for the group: that they have ended, that they are idle.
 
+use crate::stage::point;
 use crate::{HaltState, JobId};
 use parking_lot::{Condvar, Mutex};
 use std::time::Instant;
@@ -41,6 +42,7 @@ impl Board {
     }
 
     pub(crate) fn ended(&self, pump: usize, end: PumpEnd) {
+        point();
         if let Some(slot) = self.state.lock().ends.get_mut(pump) {
             slot.get_or_insert(end);
         }

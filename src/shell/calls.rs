@@ -5,7 +5,7 @@ use super::clock::{Jump, StoreTime};
 use super::faults::Fault;
 use crate::Timestamp;
 use crate::health::{DegradedCause, Pen};
-use crate::stage::Stage;
+use crate::stage::{Stage, point};
 use crate::store::{
     Claimed, DueSchedules, Exchanged, FaultClass, HandedBack, Held, Lapsed, LatchesWorkedOff,
     Minted, Purged, Renewal, Reported, Session, Store, StoreError, classify,
@@ -90,7 +90,9 @@ impl Line {
         operation: impl FnOnce(&mut dyn Session) -> Result<T, StoreError>,
     ) -> Result<Called<T>, Fault> {
         pen.pulse.call_began();
+        point();
         let result = self.call_timed(pen, operation);
+        point();
         pen.pulse.call_ended();
         result
     }

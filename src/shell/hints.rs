@@ -1,7 +1,7 @@
 //! How a pump hears of work without polling: the hub's hints, coalesced.
 
 use super::Message;
-use crate::stage::Stage;
+use crate::stage::{Stage, point};
 use crate::store::Wake;
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -59,6 +59,7 @@ impl Wake for Hints {
             *earliest = Some(earliest.map_or(due, |known| known.min(due)));
             first
         };
+        point();
         if first {
             // A pump that is gone needs no hint.
             let _ = self.inbox.send(Message::Hint);

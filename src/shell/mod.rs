@@ -9,6 +9,9 @@ mod calls;
 mod clock;
 mod faults;
 mod hints;
+#[cfg(feature = "testing")]
+#[cfg(test)]
+mod interleavings;
 pub(crate) mod observer;
 mod pool;
 mod pump;
@@ -24,6 +27,7 @@ pub(crate) use ticker::{Ticker, TickerParts, TokenTable};
 
 use crate::CancelToken;
 use crate::kernel::driver::{Ending, Event, ExecutionId};
+use crate::stage::point;
 use crossbeam_channel::Sender;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,6 +86,7 @@ impl TickFlags {
     /// pump is still there.
     pub(crate) fn raise(&self, tick: Tick, pump: &Sender<Message>) -> bool {
         self.flag(tick).store(true, Ordering::SeqCst);
+        point();
         // The flag is raised before `told` is read, and the pump lowers `told` before it reads the
         // flags: either it sees this flag, or it is told again.
         self.told.swap(true, Ordering::SeqCst) || pump.send(Message::Tick).is_ok()
@@ -89,6 +94,7 @@ impl TickFlags {
 
     pub(crate) fn begin_taking(&self) {
         self.told.store(false, Ordering::SeqCst);
+        point();
     }
 
     pub(crate) fn take(&self, tick: Tick) -> bool {

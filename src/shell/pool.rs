@@ -3,7 +3,7 @@
 use super::Message;
 use super::worker::{Task, work};
 use crate::contain::dispose;
-use crate::stage::Stage;
+use crate::stage::{Stage, point};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -75,6 +75,7 @@ impl Pool {
     /// Hands each task to whichever worker is free next.
     pub(crate) fn hand_out(&mut self) {
         for task in self.waiting.drain(..) {
+            point();
             // The pool holds a receiver itself, so the channel cannot be closed.
             let _ = self.orders.send(Order::Run(task));
         }
@@ -87,6 +88,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        point();
         // What no worker has begun is not begun any more; then the channel closes as the senders go.
         for task in &self.waiting {
             task.withdraw();

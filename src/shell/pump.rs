@@ -19,7 +19,7 @@ use crate::kernel::driver::{
     ClaimAsk, Command, Driver, DriverConfig, Ending, Event, ExecutionId, Note,
 };
 use crate::registry::Entry;
-use crate::stage::Stage;
+use crate::stage::{Stage, point};
 use crate::store::{Accepts, Claim, ClaimedJob, LeaseRef, OutcomeRow, Store};
 use crate::{
     CancelReason, CancelToken, Client, JobContext, JobId, JobState, RetryPolicy, telemetry,
@@ -347,6 +347,7 @@ impl Pump {
     /// Hears a stop whose message still waits. Also before a claim's answer is taken in: what was
     /// claimed meanwhile is then not begun.
     fn notice_stop(&mut self) -> Result<(), Fault> {
+        point();
         if self.parts.stopping.is_cancelled() { self.hear_stop() } else { Ok(()) }
     }
 

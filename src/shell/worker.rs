@@ -6,7 +6,7 @@ use super::pool::Order;
 use crate::contain::dispose;
 use crate::kernel::driver::{Ending, ExecutionId};
 use crate::registry::{Entry, Run, panic_message};
-use crate::stage::Stage;
+use crate::stage::{Stage, point};
 use crate::store::Body;
 use crate::{CancelReason, CancelToken, JobContext, Verdict, telemetry};
 use crossbeam_channel::{Receiver, Sender};
@@ -66,6 +66,7 @@ impl Task {
     }
 
     fn enter(&self, phase: u8) -> bool {
+        point();
         self.phase.compare_exchange(WAITING, phase, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
@@ -76,8 +77,10 @@ pub(super) fn work(orders: &Receiver<Order>, pump: &Sender<Message>, stage: &Sta
         if !task.begin() {
             continue;
         }
+        let message = run(&task, pump, stage);
+        point();
         // A pump that is gone does not hear it: its leases lapse, and others inherit the work.
-        let _ = pump.send(run(&task, pump, stage));
+        let _ = pump.send(message);
     }
 }
 

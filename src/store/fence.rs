@@ -43,7 +43,7 @@ impl SettledBy {
 }
 
 /// How the last attempt of a job was settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Settlement {
     /// Which attempt.
     pub attempt: u32,

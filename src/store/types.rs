@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// The bytes of a payload or an output: JSON text, shown by `Debug` as its length only, so that no
 /// log line or error prints what the user stored.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Body(Vec<u8>);
 
 impl Body {
@@ -242,7 +242,7 @@ pub struct Receipt {
 }
 
 /// How an attempt ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
     /// Succeeded.
@@ -298,7 +298,7 @@ impl Outcome {
 }
 
 /// One attempt's end, to be written once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct OutcomeRow {
     /// The job.

@@ -9,7 +9,7 @@ use crate::{CancelReason, JobId, JobState, Timestamp};
 use std::time::Duration;
 
 /// A claim to make; the shell adds who asks and what it accepts.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClaimAsk {
     pub(crate) total: u32,
     pub(crate) plan: Vec<QueueQuota>,
@@ -17,6 +17,7 @@ pub(crate) struct ClaimAsk {
 
 /// One thing to do. Requests to the store are answered by exactly one event each.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) enum Command {
     /// Answered by `Claimed` or `ClaimFailed`.
     Claim(ClaimAsk),

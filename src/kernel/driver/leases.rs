@@ -9,6 +9,7 @@ use crate::{CancelReason, Timestamp};
 
 /// The search for dead leases.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Lapses {
     wanted: bool,
     under_way: bool,
@@ -43,6 +44,7 @@ impl Lapses {
 
 /// Leases to give back, and the question what is held that nobody here knows of.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct HandBacks {
     waiting: Vec<LeaseRef>,
     under_way: Option<Vec<LeaseRef>>,

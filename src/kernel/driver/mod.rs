@@ -24,6 +24,8 @@ pub(crate) mod planted;
 mod prefetch;
 mod schedules;
 mod settle;
+#[cfg(test)]
+mod snapshot;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -162,6 +164,7 @@ pub(crate) enum Event {
 
 /// A job handed to a worker.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Execution {
     lease: LeaseRef,
     failures: u32,
@@ -183,6 +186,7 @@ struct Execution {
 
 /// See the module's documentation.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Driver {
     config: DriverConfig,
     dispatcher: Dispatcher,
@@ -209,6 +213,7 @@ pub(crate) struct Driver {
 
 /// The heartbeat's request.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 enum Renewal {
     Idle,
     Due,

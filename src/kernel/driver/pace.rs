@@ -7,6 +7,7 @@ use crate::Timestamp;
 use std::time::Duration;
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Pace {
     poll_min: Duration,
     poll_max: Duration,
@@ -108,6 +109,17 @@ impl Pace {
         self.poll_owed = true;
         self.next_due = earliest(self.next_due, self.next_due_heard.take());
         self.held = true;
+    }
+}
+
+#[cfg(test)]
+impl std::hash::Hash for Pace {
+    /// When it was busy last is left out where it cannot matter: where nothing slows down.
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let Self { poll_min, poll_max, busy_at, next_poll_at, poll_owed, hungry, .. } = self;
+        (poll_min != poll_max).then_some(busy_at).hash(state);
+        (next_poll_at, poll_owed, hungry, self.next_due).hash(state);
+        (self.next_due_heard, self.claiming, self.held).hash(state);
     }
 }
 

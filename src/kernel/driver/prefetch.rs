@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// Whether a pump may hold more jobs than it has free workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Prefetch {
     /// Never.
@@ -19,6 +19,7 @@ pub enum Prefetch {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Appetite {
     prefetch: Prefetch,
     workers: u32,

@@ -19,12 +19,14 @@ const SCHEDULE_PAGE: u32 = 50;
 const LOOK_REST: Duration = Duration::from_millis(5);
 
 /// A schedule whose time has come, and its two texts made sense of, if there is sense in them.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) record: ScheduleRecord,
     pub(crate) plan: Result<Plan, String>,
 }
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Schedules {
     /// Whether this pump looks at schedules at all.
@@ -35,6 +37,7 @@ pub(super) struct Schedules {
     phase: Phase,
 }
 
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 enum Phase {
     Idle,

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 /// Outcomes that are decided and not yet known to be written.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Outcomes {
     worker: WorkerId,
     next_sequence: u64,
@@ -29,6 +30,7 @@ pub(super) struct Outcomes {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Waiting {
     row: OutcomeRow,
     facts: Facts,
@@ -36,6 +38,7 @@ struct Waiting {
 
 /// What the driver believes of a row; the store never sees it.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(test, derive(Hash))]
 struct Facts {
     job: JobId,
     /// Failures before this attempt.

@@ -6,6 +6,7 @@ use super::{Driver, ExecutionId, Renewal};
 use crate::{CancelReason, Timestamp};
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Stopping {
     /// Whether leases are given back; else they are left to lapse.
     hand_back: bool,

@@ -22,6 +22,7 @@ const REST_MIN: Duration = Duration::from_millis(2);
 
 /// When one kind of request is made again.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Round {
     wanted: bool,
     /// It was asked for at that time, and is not answered yet.
@@ -52,6 +53,7 @@ impl Round {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Upkeep {
     retention: Retention,
     cursor: PurgeCursor,

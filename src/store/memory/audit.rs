@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 /// Records in order of their positions.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Audit {
     last: u64,
     records: VecDeque<AuditRecord>,

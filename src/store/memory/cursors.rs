@@ -16,9 +16,11 @@ use crate::{JobId, Timestamp, WorkerId};
 use std::collections::BTreeMap;
 
 /// Every observer that is registered.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Default)]
 pub(super) struct Cursors(BTreeMap<String, Cursor>);
 
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Cursor {
     stand: Stand,
     pub(super) parked: BTreeMap<u64, ParkedDelivery>,

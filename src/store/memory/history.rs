@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Log {
     last: u64,
     owners: BTreeMap<u64, JobId>,

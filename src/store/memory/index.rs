@@ -23,6 +23,7 @@ pub(super) type Ordered = BTreeSet<Entry>;
 pub(super) type Key = Arc<str>;
 
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Index {
     by_name: BTreeMap<String, usize>,
     /// Places are numbers into this list and into each queue's lanes; none is ever taken out.
@@ -70,6 +71,7 @@ pub(super) struct PlaceName<'a> {
     pub(super) version: u32,
 }
 
+#[cfg_attr(test, derive(Clone))]
 struct Queue {
     name: String,
     by_name: BTreeMap<String, BTreeMap<u32, usize>>,
@@ -82,6 +84,7 @@ struct Queue {
     counts: [u64; JobState::ALL.len()],
 }
 
+#[cfg_attr(test, derive(Clone))]
 struct Lane {
     wire_name: String,
     version: u32,

@@ -14,6 +14,7 @@ use crate::{JobId, JobState};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Latches {
     /// By parent, the dependents that it holds back.
     gates: BTreeMap<JobId, BTreeSet<JobId>>,

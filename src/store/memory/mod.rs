@@ -23,6 +23,8 @@ mod draft;
 mod enqueue;
 mod family;
 mod find;
+#[cfg(test)]
+mod fork;
 mod history;
 mod index;
 mod latch;
@@ -42,6 +44,9 @@ mod state;
 mod tests;
 mod upkeep;
 mod waiting;
+
+#[cfg(test)]
+pub(crate) use fork::Seen;
 
 use super::{Bounds, HistoryPolicy, Hub, Session, Store, StoreClock, StoreError};
 use crate::Timestamp;

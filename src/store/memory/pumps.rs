@@ -5,6 +5,7 @@ use crate::{Timestamp, WorkerId};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Pumps(BTreeMap<WorkerId, PumpRecord>);
 
 impl Pumps {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 /// Every queue that was ever set.
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Settings(BTreeMap<String, QueueSettings>);
 
 impl Settings {

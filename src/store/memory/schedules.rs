@@ -5,6 +5,7 @@ use crate::store::ScheduleRecord;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// By name, with an index of those that a node is to look at.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Default)]
 pub(super) struct Schedules {
     by_name: BTreeMap<String, ScheduleRecord>,

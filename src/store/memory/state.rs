@@ -45,6 +45,11 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
+    #[cfg(test)]
+    pub(super) const fn of(state: State) -> Self {
+        Self { state, half_changed: false }
+    }
+
     /// The state, unless a change to it was cut short.
     pub(super) const fn intact(&self) -> Result<&State, Trouble> {
         if self.half_changed { Err(Trouble::Corrupt) } else { Ok(&self.state) }
@@ -64,6 +69,7 @@ impl Guarded {
 }
 
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct State {
     /// Every job has a slot as long as it is kept, by which the indexes find it without a search.
     pub(super) jobs: Vec<Option<Job>>,
@@ -84,6 +90,7 @@ pub(super) struct State {
 pub(super) type Slot = usize;
 
 /// A job. What never changes, and its [`Life`].
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Job {
     pub(super) id: JobId,
     /// Names its queue, wire name and version.

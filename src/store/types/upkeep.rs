@@ -5,7 +5,7 @@ use crate::{JobId, Timestamp, WorkerId};
 use std::time::Duration;
 
 /// How long what has ended is kept. `None` keeps it for ever; zero lets the next purge take it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Retention {
     /// Succeeded jobs. Default 24 h.
@@ -119,7 +119,7 @@ impl Retention {
 }
 
 /// Where a purge goes on: what it has looked at lies behind. Opaque to whoever carries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct PurgeCursor {
     /// The last ended job looked at, by state, end and id.

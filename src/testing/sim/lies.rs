@@ -1,10 +1,10 @@
 //! A store with a bug: it stands between the nodes and the honest one, and the oracles must find it.
 
 use crate::store::{
-    Bounds, CancelAnswer, Claim, Claimed, ClaimedJob, Due, EnqueueAnswer, Exchanged, HandedBack,
-    Held, Hub, JobRow, Jobs, Lapsed, LeaseRef, Mode, Operations, Outcome, OutcomeRow, ParentRule,
-    QueueChange, Receipt, Renewal, Renewed, Reported, RowReport, Session, StaleReason, Store,
-    StoreError,
+    Admission, Bounds, CancelAnswer, Claim, Claimed, ClaimedJob, Due, EnqueueAnswer, Exchanged,
+    HandedBack, Held, Hub, JobRow, Jobs, Lapsed, LeaseRef, Mode, Operations, Outcome, OutcomeRow,
+    ParentRule, QueueChange, Receipt, Renewal, Renewed, Reported, RowReport, Session, StaleReason,
+    Store, StoreError,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::collections::BTreeMap;
@@ -220,7 +220,10 @@ impl Jobs for Lying {
         let mut spoilt: Vec<JobRow> = rows.iter().map(|row| self.spoil_row(row)).collect();
         if self.is(Lie::EnqueueLost) && rows.iter().any(|row| row.id.to_bytes()[15] & 3 == 0) {
             let store_time = self.inner.now()?;
-            return Ok(EnqueueAnswer::Accepted { is_new: vec![true; rows.len()], store_time });
+            return Ok(EnqueueAnswer::Accepted {
+                jobs: vec![Admission::New; rows.len()],
+                store_time,
+            });
         }
         if self.is(Lie::LatchStaysShut) {
             for row in spoilt.iter_mut().filter(|row| !row.parents.is_empty()) {

@@ -2,8 +2,9 @@
 
 use super::{Attempt, Case, Hold, Known, Ran};
 use crate::store::{
-    CancelAnswer, Claim, Claimed, ClaimedJob, EnqueueAnswer, Gate, HandedBack, JobRow, LeaseRef,
-    Mode, Outcome, OutcomeRow, QueueChange, Renewal, Renewed, RequeueAnswer, Revoked, RowReport,
+    Admission, CancelAnswer, Claim, Claimed, ClaimedJob, EnqueueAnswer, Gate, HandedBack, JobRow,
+    LeaseRef, Mode, Outcome, OutcomeRow, QueueChange, Renewal, Renewed, RequeueAnswer, Revoked,
+    RowReport,
 };
 use crate::testing::link::{Caller, Deed};
 use crate::{CancelReason, JobId, JobState, WorkerId};
@@ -53,14 +54,15 @@ impl Case {
     // -- how jobs come in
 
     fn enqueued(&mut self, rows: &[JobRow], answer: &EnqueueAnswer) {
-        let EnqueueAnswer::Accepted { is_new, .. } = answer else {
+        let EnqueueAnswer::Accepted { jobs, .. } = answer else {
             return self.find("what is sound is accepted", format!("{answer:?}"));
         };
-        for (row, is_new) in rows.iter().zip(is_new) {
-            if *is_new == self.jobs.contains_key(&row.id) {
+        for (row, admission) in rows.iter().zip(jobs) {
+            let is_new = *admission == Admission::New;
+            if is_new == self.jobs.contains_key(&row.id) {
                 self.find("new is told truly", format!("{} new: {is_new}", row.id));
             }
-            if *is_new {
+            if is_new {
                 self.born(row);
             }
         }
@@ -543,6 +545,8 @@ impl Case {
             QueueChange::Pause => known.is_paused = true,
             QueueChange::Resume => known.is_paused = false,
             QueueChange::Limit(limit) => known.limit = limit,
+            // No job of a world has a key.
+            QueueChange::KeyLimit(_) => {}
         }
     }
 
