@@ -297,7 +297,11 @@ fn a_migration_that_is_cut_off_at_any_of_its_statements_leaves_the_file_as_it_wa
             let conn = Connection::open(old.path()).expect("it opens");
             for (version, earlier) in (1..=before).zip(steps).skip(1) {
                 conn.execute_batch(earlier).expect("migrated");
-                conn.execute("UPDATE backwave_meta SET version = ?1", [version]).expect("set");
+                conn.execute(
+                    "UPDATE backwave_meta SET version = ?1",
+                    [i64::try_from(version).expect("few")],
+                )
+                .expect("set");
             }
             // In the way of that one statement.
             let (obstacle, removal) = match kind {
