@@ -196,8 +196,9 @@ fn a_trigger_that_writes_elsewhere_changes_no_answer(dialect: Dialect) {
         }
     });
     // Short and long ones, which are stored apart; the second again in the middle and at the end.
-    let text =
-        |number: usize| "x".repeat(if number % 2 == 0 { 10 } else { 9_000 }) + &number.to_string();
+    let text = |number: usize| {
+        "x".repeat(if number.is_multiple_of(2) { 10 } else { 9_000 }) + &number.to_string()
+    };
     let jobs: Vec<NewJob> = (0..8).map(|number| task(text(number))).collect();
     let (second, parent) = (jobs[1].job_id(), jobs[0].job_id());
     let again = || task("another payload").id(second);

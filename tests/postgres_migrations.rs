@@ -150,7 +150,7 @@ fn columns_functions_and_a_version_that_are_added_under_groups_that_run_disturb_
         "BEGIN; ALTER TABLE {name}.jobs ADD COLUMN later bigint NOT NULL DEFAULT 7; \
          CREATE INDEX later_index ON {name}.jobs (later) WHERE state = 0; \
          CREATE TABLE {name}.later (id uuid PRIMARY KEY); \
-         UPDATE {name}.schema_version SET version = 3; COMMIT"
+         UPDATE {name}.schema_version SET version = version + 1; COMMIT"
     ))
     .expect("migrated");
     run(40);

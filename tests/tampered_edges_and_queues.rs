@@ -229,7 +229,7 @@ fn locks_are_void(hand: &Hand) {
         "ALTER FUNCTION pg_catalog.pg_advisory_xact_lock(bigint) RENAME TO advisory_kept; \
          CREATE FUNCTION pg_catalog.pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE sql \
              AS 'SELECT'; \
-         UPDATE {versions} SET version = 1",
+         UPDATE {versions} SET version = version - 1",
     );
 }
 
@@ -237,7 +237,7 @@ fn locks_hold(hand: &Hand) {
     hand.run(
         "DROP FUNCTION pg_catalog.pg_advisory_xact_lock(bigint); \
          ALTER FUNCTION pg_catalog.advisory_kept(bigint) RENAME TO pg_advisory_xact_lock; \
-         UPDATE {versions} SET version = 2",
+         UPDATE {versions} SET version = version + 1",
     );
 }
 
