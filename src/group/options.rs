@@ -182,7 +182,7 @@ impl GroupOptions {
         self
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, feature = "testing"))]
     pub(crate) fn planted(mut self, bug: Option<crate::kernel::driver::planted::Bug>) -> Self {
         self.planted = bug;
         self

@@ -58,6 +58,7 @@ pub(crate) enum Bug {
 
 #[cfg(test)]
 impl Bug {
+    #[cfg(feature = "testing")]
     pub(crate) const ALL: [Self; 19] = [
         Self::OutcomeDropped,
         Self::ReceiptRenewed,
