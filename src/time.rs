@@ -137,7 +137,10 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refused = || ParseTimestampError { text: text.chars().take(64).collect() };
         let time: jiff::Timestamp = text.parse().map_err(|_| refused())?;
-        let micros = i64::try_from(time.as_nanosecond().div_euclid(1000)).map_err(|_| refused())?;
+        let nanos = time.as_nanosecond();
+        // Up, as a system's time: nothing is due earlier than it was asked for.
+        let micros = nanos.div_euclid(1000) + i128::from(nanos.rem_euclid(1000) != 0);
+        let micros = i64::try_from(micros).map_err(|_| refused())?;
         Ok(Self::from_micros(micros))
     }
 }
@@ -165,6 +168,17 @@ mod tests {
         assert_eq!(Timestamp::from(time).as_micros(), 123_457);
         let before = UNIX_EPOCH - Duration::from_nanos(1_500);
         assert_eq!(Timestamp::from(before).as_micros(), -1);
+    }
+
+    #[test]
+    fn a_text_is_never_rounded_to_an_earlier_instant() {
+        for (text, micros) in [
+            ("1970-01-01T00:00:00.123456001Z", 123_457),
+            ("1970-01-01T00:00:00.123456Z", 123_456),
+            ("1969-12-31T23:59:59.999998500Z", -1),
+        ] {
+            assert_eq!(text.parse::<Timestamp>().map(Timestamp::as_micros), Ok(micros), "{text}");
+        }
     }
 
     #[test]

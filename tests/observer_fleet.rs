@@ -6,10 +6,11 @@
 mod support;
 
 use backwave::observer::{CallbackResult, Observation, ObserverStart, TransitionFilter};
+use backwave::schedule::Schedule;
 use backwave::store::{HistoryPolicy, Store, StoreError};
 use backwave::testing::{Intercept, StoreCall};
 use backwave::{
-    Client, JobId, JobState, ObserverPump, Observers, PostgresStore, Registry, RetryPolicy,
+    Client, JobId, JobState, NewJob, ObserverPump, Observers, PostgresStore, Registry, RetryPolicy,
     SqliteStore, spawn_observers,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use support::world::{Task, World, eventually, quick, task};
 on_every_store!(
     whatever_becomes_of_its_pumps_an_observer_is_told_of_everything_in_order,
     what_this_process_writes_is_told_without_waiting_for_a_poll,
+    what_a_schedule_mints_is_told_without_waiting_for_a_poll,
 );
 
 /// What was told of each job: the positions, in the order in which they were told for the first time.
@@ -170,6 +172,26 @@ fn what_this_process_writes_is_told_without_waiting_for_a_poll(world: &World) {
     let group = world.spawn(Registry::new().handle(|_, _: Task| Ok(())), quick("works"));
     assert_eq!(ear.heard().to(), JobState::Succeeded);
     drop(group);
+}
+
+fn what_a_schedule_mints_is_told_without_waiting_for_a_poll(world: &World) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let ear = Ear::new();
+    let options = quick_observer().lease(HOUR * 24);
+    let rare = options.poll_interval(Duration::from_secs(100));
+    let filter = TransitionFilter::new().state(JobState::Scheduled);
+    let pump = observe(world, Observers::new().on_with("ticks", filter, rare, ear.hears()));
+    eventually("it has looked", || pump.reports()[0].is_holding);
+    let handled = Registry::new().handle(|_, _: Task| Ok(()));
+    let _group = world.spawn(handled, quick("mints").lease(HOUR * 24));
+    // No claim follows, which would tell in the place of the mint.
+    let schedule = Schedule::every("hourly", HOUR, NewJob::raw("nobody's", "{}").queue("nobody's"));
+    let schedules = world.client.schedules();
+    schedules.declare("o", [schedule]).expect("declared");
+    let next = || schedules.list().expect("listed")[0].next_tick;
+    eventually("it was looked at", || next().is_some());
+    world.clock.skip(HOUR);
+    assert_eq!(ear.heard().to(), JobState::Scheduled);
 }
 
 /// What a child process does; in the harness's own process it does nothing.

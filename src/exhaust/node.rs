@@ -11,7 +11,7 @@ use super::search::Mixer;
 use super::shelf::{Answer, retry};
 use super::world::Situation;
 use crate::kernel::driver::{
-    ClaimAsk, Command, Driver, DriverConfig, Ending, Event, ExecutionId, Note, Prefetch,
+    ClaimAsk, Command, Driver, DriverConfig, Ending, Event, ExecutionId, Looks, Note, Prefetch,
 };
 use crate::store::{ClaimedJob, LeaseRef, Mode, Outcome, OutcomeRow, Receipt, Renewed, RowReport};
 use crate::{
@@ -137,7 +137,7 @@ impl Node {
             doubt: DOUBT,
             patience: Duration::from_secs(1000),
             retention: Retention::forever(),
-            keeps_schedules: false,
+            schedules: Looks::Never,
             planted: None,
         };
         let mut node = Self {

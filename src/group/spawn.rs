@@ -2,7 +2,7 @@
 
 use super::{Core, Group, GroupOptions, OptionsError};
 use crate::health::Pen;
-use crate::kernel::driver::DriverConfig;
+use crate::kernel::driver::{DriverConfig, Looks};
 use crate::registry::Entry;
 use crate::shell::{
     Board, Hints, Message, Pool, Pump, PumpLine, PumpParts, TickFlags, Ticker, TickerParts,
@@ -286,8 +286,9 @@ impl Plan {
             doubt: self.store.call_timeout().unwrap_or(DOUBT_MIN).max(DOUBT_MIN),
             patience: self.options.patience,
             retention: self.options.retention,
-            // One of a group's pumps is enough, and whoever comes first of all groups is as good as another.
-            keeps_schedules: index == 0,
+            // One of a group's pumps is enough, and whoever comes first of all groups is as good as another. The
+            // others stand in for it.
+            schedules: if index == 0 { Looks::OnTime } else { Looks::InRounds },
             #[cfg(test)]
             planted: self.options.planted,
         }

@@ -48,6 +48,7 @@ use leases::{HandBacks, Lapses};
 use pace::Pace;
 use planted::planted;
 use prefetch::Appetite;
+pub(crate) use schedules::Looks;
 use schedules::Schedules;
 use settle::Outcomes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -73,8 +74,8 @@ pub(crate) struct DriverConfig {
     pub(crate) patience: Duration,
     /// How long what has ended is kept.
     pub(crate) retention: Retention,
-    /// Whether it looks at recurring schedules.
-    pub(crate) keeps_schedules: bool,
+    /// When it looks at recurring schedules.
+    pub(crate) schedules: Looks,
     #[cfg(test)]
     pub(crate) planted: Option<planted::Bug>,
 }
@@ -239,7 +240,7 @@ impl Driver {
             lapses: Lapses::default(),
             hand_backs: HandBacks::default(),
             renewal: Renewal::Idle,
-            schedules: Schedules::new(config.keeps_schedules),
+            schedules: Schedules::new(config.schedules),
             upkeep: Upkeep::new(config.retention),
             replaced_count: 0,
             stopping: None,

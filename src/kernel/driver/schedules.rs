@@ -18,6 +18,19 @@ const SCHEDULE_PAGE: u32 = 50;
 /// The least rest between two looks.
 const LOOK_REST: Duration = Duration::from_millis(5);
 
+/// When a pump looks at schedules.
+#[cfg_attr(test, derive(Hash))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// Never: for tests of other things.
+    #[cfg(test)]
+    Never,
+    /// With each round of maintenance: whoever looks on time has settled what is due by then, unless it has halted.
+    InRounds,
+    /// Also when the next tick is due.
+    OnTime,
+}
+
 /// A schedule whose time has come, and its two texts made sense of, if there is sense in them.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
@@ -29,8 +42,7 @@ pub(crate) struct Look {
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Schedules {
-    /// Whether this pump looks at schedules at all.
-    is_kept: bool,
+    looks: Looks,
     wanted: bool,
     /// The earliest next look that is known.
     look_at: Option<Timestamp>,
@@ -48,12 +60,14 @@ enum Phase {
 }
 
 impl Schedules {
-    pub(super) const fn new(is_kept: bool) -> Self {
-        Self { is_kept, wanted: is_kept, look_at: None, phase: Phase::Idle }
+    pub(super) fn new(looks: Looks) -> Self {
+        let mut schedules = Self { looks, wanted: false, look_at: None, phase: Phase::Idle };
+        schedules.want();
+        schedules
     }
 
     pub(super) fn want(&mut self) {
-        self.wanted = self.is_kept;
+        self.wanted = matches!(self.looks, Looks::InRounds | Looks::OnTime);
     }
 
     pub(super) fn next_request(&mut self, now: Timestamp) -> Option<Command> {
@@ -84,6 +98,9 @@ impl Schedules {
     }
 
     fn look_again(&mut self, at: Option<Timestamp>, now: Timestamp) {
+        if self.looks != Looks::OnTime {
+            return;
+        }
         // Due by our clock, and just looked at: our clock runs ahead of the store's, or there are more of them.
         let at = at.map(|at| at.max(now + LOOK_REST));
         self.look_at = [self.look_at, at].into_iter().flatten().min();

@@ -28,6 +28,8 @@ impl Pump {
         let event = match called {
             Called::Answered(minted) => {
                 let is_new = |answer: &Minting| *answer == Minting::Written { minted: true };
+                // A birth, which observers of this process need not wait for.
+                self.wrote |= minted.rows.iter().any(is_new);
                 let new = rows.iter().zip(&minted.rows).filter(|(_, answer)| is_new(answer));
                 for job in new.filter_map(|(row, _)| row.job.as_ref()) {
                     let hub = self.parts.store.hub();

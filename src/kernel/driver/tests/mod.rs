@@ -52,7 +52,7 @@ fn config(workers: u32) -> DriverConfig {
         doubt: DOUBT,
         patience: PATIENCE,
         retention: Retention::default(),
-        keeps_schedules: false,
+        schedules: Looks::Never,
         planted: None,
     }
 }

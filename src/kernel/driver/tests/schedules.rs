@@ -7,7 +7,7 @@ use crate::store::{
 };
 
 fn scene() -> Scene {
-    let mut scene = Scene::of(DriverConfig { keeps_schedules: true, ..config(2) });
+    let mut scene = Scene::of(DriverConfig { schedules: Looks::OnTime, ..config(2) });
     scene.quiet_but_for_looks();
     scene
 }
@@ -70,6 +70,19 @@ fn a_pump_looks_at_its_beginning_and_with_each_round_of_maintenance() {
     let mut scene = scene();
     scene.expect_look();
     scene.looked_at(Vec::new(), None);
+    scene.nothing();
+    scene.upkeep_but_for_looks();
+    scene.expect_look();
+}
+
+#[test]
+fn a_pump_that_stands_in_for_the_first_looks_in_rounds_only() {
+    let mut scene = Scene::of(DriverConfig { schedules: Looks::InRounds, ..config(2) });
+    scene.quiet_but_for_looks();
+    scene.expect_look();
+    scene.looked_at(Vec::new(), Some(scene.now + secs(1)));
+    scene.pass(secs(1));
+    scene.said.retain(|command| !matches!(command, Command::Claim(_)));
     scene.nothing();
     scene.upkeep_but_for_looks();
     scene.expect_look();
