@@ -7,7 +7,7 @@ mod support;
 
 use backwave::observer::{CallbackResult, Observation, ObserverStart, TransitionFilter};
 use backwave::schedule::Schedule;
-use backwave::store::{HistoryPolicy, Store, StoreError};
+use backwave::store::{HistoryPolicy, Store, StoreClock, StoreError};
 use backwave::testing::{Intercept, StoreCall};
 use backwave::{
     Client, JobId, JobState, NewJob, ObserverPump, Observers, PostgresStore, Registry, RetryPolicy,
@@ -190,7 +190,8 @@ fn what_a_schedule_mints_is_told_without_waiting_for_a_poll(world: &World) {
     schedules.declare("o", [schedule]).expect("declared");
     let next = || schedules.list().expect("listed")[0].next_tick;
     eventually("it was looked at", || next().is_some());
-    world.clock.skip(HOUR);
+    let tick = next().expect("it ticks for ever");
+    world.clock.skip(tick.since(StoreClock::now(&world.clock)));
     assert_eq!(ear.heard().to(), JobState::Scheduled);
 }
 
