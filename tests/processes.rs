@@ -191,6 +191,9 @@ impl Scene {
 fn two_processes_drain_one_file_and_each_job_runs_once() {
     const JOBS: usize = 10_000;
     let scene = Scene::new();
+    // Until both are there: one alone is through before another has started.
+    let operator = scene.client.operator("test");
+    operator.pause("default").expect("paused");
     let mut ids = Vec::new();
     for _ in 0..JOBS / 1000 {
         let jobs = (0..1000).map(|_| NewJob::new(&Work::Short));
@@ -198,6 +201,7 @@ fn two_processes_drain_one_file_and_each_job_runs_once() {
         ids.extend(answers.into_iter().map(|answer| answer.id));
     }
     let nodes = [Node::start(&scene.file), Node::start(&scene.file)];
+    operator.resume("default").expect("resumed");
     for id in &ids {
         assert_eq!(facts(&scene.ended(*id)), (JobState::Succeeded, 1, 0));
     }
