@@ -1,11 +1,11 @@
 //! Enqueueing: rows made once, sent as often as it takes under the same ids, and the hints afterwards.
 
 use super::{Answered, CallError, Client};
+use crate::contain::contained;
 use crate::invariant::{InvariantTrigger, halt};
 use crate::store::{Admission, Due, EnqueueAnswer, Hub, JobRow, StoreError};
 use crate::{EnqueueError, JobId, JobState, NewJob, Timestamp};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,14 +160,10 @@ fn is_violation(error: &StoreError) -> bool {
 
 /// Tells subscribers, whose panics must not become those of a caller whose schedules are stored.
 pub(crate) fn schedules_changed(hub: &Hub) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hub.schedules_changed())) {
-        crate::contain::dispose(payload);
-    }
+    let _ = contained(|| hub.schedules_changed());
 }
 
 /// Wakes subscribers, whose panics must not become those of a caller whose jobs are stored.
 pub(crate) fn wake(hub: &Hub, queue: &str, due_in: Duration) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hub.wake(queue, due_in))) {
-        crate::contain::dispose(payload);
-    }
+    let _ = contained(|| hub.wake(queue, due_in));
 }

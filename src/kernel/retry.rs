@@ -146,7 +146,8 @@ fn spread(job: JobId, failures: u32) -> u64 {
     bits
 }
 
-fn mix(mut bits: u64) -> u64 {
+/// One step of SplitMix64: turns a number into one that has nothing to do with it.
+pub(crate) const fn mix(mut bits: u64) -> u64 {
     bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -2,7 +2,8 @@
 
 use super::StoreCall;
 use super::link::{CallFault, Manner};
-use super::world::{World, mix};
+use super::mix;
+use super::world::World;
 use crate::store::Store;
 use crate::{MemoryStore, Registry};
 use parking_lot::Mutex;

@@ -13,8 +13,8 @@ mod mishaps;
 pub mod sim;
 mod world;
 
+pub(crate) use crate::kernel::retry::mix;
 pub use clock::VirtualClock;
 pub use harness::{Harness, HarnessBuilder};
 pub use intercept::{Intercept, StoreCall};
 pub use mishaps::{Mishap, ParseMishapError, under_mishaps};
-pub(crate) use world::mix;

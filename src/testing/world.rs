@@ -5,6 +5,7 @@
 //! thing that is due. Nothing runs beside anything else, and who comes next is decided by the seed: the same
 //! world is the same run.
 
+use super::mix;
 use crate::Timestamp;
 use crate::id::Seeded;
 use crate::stage::{ANCHOR, Simulated, Stage};
@@ -474,14 +475,6 @@ pub(crate) fn pass(micros: i64) {
     while world.as_ref().is_some_and(|(world, _)| world.elapsed() < until) {
         park(Some(until), Box::new(|| false));
     }
-}
-
-/// One step of splitmix64: turns a number into one that has nothing to do with it.
-pub(crate) const fn mix(seed: u64) -> u64 {
-    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// What a monotonic clock shows as the world begins, so that it can lose time: thirty days.

@@ -8,7 +8,7 @@ use crate::JobId;
 use crate::store::{
     Admission, AuditAction, AuditRecord, Bounds, Declaration, Declared, DueSchedules, JobRow,
     MintRow, Minted, Minting, PAGE_MAX, Rejection, ScheduleAnswer, ScheduleChange, ScheduleRecord,
-    ScheduleRow, Scheduling, SkipReason, StoreError, check_rows,
+    ScheduleRow, Scheduling, StoreError, check_rows,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,21 +124,9 @@ fn declared(
     let Some(before) = before else {
         return (Declaration::Added, Some(ScheduleRecord::new(row, moment.at)));
     };
-    if before.row == row {
-        return (Declaration::Unchanged, None);
-    }
-    let anew = before.row.timing != row.timing;
-    let mut after = ScheduleRecord { row, revision: before.revision + 1, ..before.clone() };
-    if anew {
-        after.cursor = moment.at;
-        after.next_tick = None;
-    }
-    // What stood in the way of the old text may not stand in the way of the new one.
-    if anew || before.error.is_some() {
-        after.look_at = Some(moment.at);
-        after.error = None;
-    }
-    (Declaration::Changed, Some(after))
+    let mut after = before.clone();
+    let declaration = after.redeclare(&row, moment.at);
+    (declaration, (declaration == Declaration::Changed).then_some(after))
 }
 
 /// What an operator's change writes.
@@ -189,23 +177,16 @@ fn plan_change(
         let job = job.map(|job| job.id);
         audit::record(state.audit.next(), moment.at, actor, action, job, queue).about(name)
     };
-    let paused =
-        |is_paused| ScheduleRecord { is_paused, revision: found.revision + 1, ..found.clone() };
+    let turned = |action| {
+        let mut after = found.clone();
+        match after.apply(change, moment.at) {
+            true => Deed::Put(after, audit(action, None)),
+            false => Deed::unchanged(moment),
+        }
+    };
     Ok(match change {
-        ScheduleChange::Pause if !found.is_paused => {
-            Deed::Put(paused(true), audit(AuditAction::PauseSchedule, None))
-        }
-        ScheduleChange::Resume if found.is_paused => {
-            let resumed = ScheduleRecord {
-                // Never back, also where the clock has stepped back.
-                cursor: found.cursor.max(moment.at),
-                look_at: Some(moment.at),
-                next_tick: None,
-                ..paused(false)
-            };
-            Deed::Put(resumed, audit(AuditAction::ResumeSchedule, None))
-        }
-        ScheduleChange::Pause | ScheduleChange::Resume => Deed::unchanged(moment),
+        ScheduleChange::Pause => turned(AuditAction::PauseSchedule),
+        ScheduleChange::Resume => turned(AuditAction::ResumeSchedule),
         ScheduleChange::Remove => {
             Deed::Remove(name.to_owned(), audit(AuditAction::RemoveSchedule, None))
         }
@@ -306,12 +287,17 @@ fn decide<'a>(
     let Some(found) = state.schedules.find(&row.name) else {
         return Ok(MintDeed::Nothing(Minting::Gone));
     };
-    if found.is_paused || found.revision != row.revision {
+    if !found.admits(row) {
         return Ok(MintDeed::Nothing(Minting::Conflict));
     }
-    let mut after = moved(found, row, moment);
+    let settled = |minting: &Minting| {
+        let mut after = Box::new(found.clone());
+        after.settle(row, minting, moment.at);
+        after
+    };
+    let settle = |minting: Minting| MintDeed::Settle(settled(&minting), minting);
     let Some(job) = row.job.as_deref() else {
-        return Ok(MintDeed::Settle(Box::new(after), Minting::Written { minted: false }));
+        return Ok(settle(Minting::Written { minted: false }));
     };
     let birth = match born(state, bounds, job, moment)? {
         Err(rejection) => return Ok(MintDeed::Nothing(Minting::Rejected(rejection))),
@@ -320,35 +306,13 @@ fn decide<'a>(
     };
     let is_held = matches!(birth, Err(Admission::Held { .. }))
         || job.unique_key.as_deref().is_some_and(|key| given.keys.contains(key));
-    let tick = job.tick.as_ref().map_or(row.cursor, |tick| tick.at);
     if is_held || birth.is_ok() && row.no_overlap && runs(state, found) {
-        after.skipped = after.skipped.saturating_add(1);
-        after.last_skip = Some((tick, SkipReason::Overlap));
-        return Ok(MintDeed::Settle(Box::new(after), Minting::Overlapped));
+        return Ok(settle(Minting::Overlapped));
     }
-    after.last_tick = Some(tick);
-    after.last_job = Some(job.id);
-    let after = Box::new(after);
     Ok(match birth {
-        Ok(birth) => MintDeed::Mint(after, job, birth),
-        Err(_) => MintDeed::Settle(after, Minting::Written { minted: false }),
+        Ok(birth) => MintDeed::Mint(settled(&Minting::Written { minted: true }), job, birth),
+        Err(_) => settle(Minting::Written { minted: false }),
     })
-}
-
-/// The schedule once the row is written, but for what becomes of its job.
-fn moved(found: &ScheduleRecord, row: &MintRow, moment: Moment) -> ScheduleRecord {
-    let (missed, last_missed) = row.missed.map_or((0, None), |(count, last)| (count, Some(last)));
-    let since = found.error.as_ref().map_or(moment.at, |(_, since)| *since);
-    ScheduleRecord {
-        revision: found.revision + 1,
-        cursor: found.cursor.max(row.cursor),
-        look_at: row.look_at,
-        next_tick: row.next_tick,
-        skipped: found.skipped.saturating_add(missed),
-        last_skip: last_missed.map(|at| (at, SkipReason::Missed)).or(found.last_skip),
-        error: row.error.clone().map(|error| (error, since)),
-        ..found.clone()
-    }
 }
 
 /// Whether the job that the schedule has minted last has not ended. One that was purged has.
