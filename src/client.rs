@@ -5,6 +5,7 @@
 //! that a program built with `panic = "abort"` may enqueue.
 
 pub(crate) mod enqueue;
+mod gather;
 mod graph;
 mod threads;
 mod ticket;
@@ -15,6 +16,7 @@ use crate::schedule::Schedules;
 use crate::store::JobRecord;
 use crate::store::{Session, Store, StoreError};
 use crate::{EnqueueError, Enqueued, Error, JobId, NewJob, error};
+use gather::Gather;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +55,7 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     store: Arc<dyn Store>,
     threads: Threads,
+    gather: Gather,
 }
 
 impl Client {
@@ -64,7 +67,7 @@ impl Client {
 
     pub(crate) fn from_shared(store: Arc<dyn Store>) -> Self {
         let threads = Threads::new(Arc::clone(&store), threads::IDLE);
-        Self(Arc::new(Inner { store, threads }))
+        Self(Arc::new(Inner { store, threads, gather: Gather::default() }))
     }
 
     /// Enqueues one job. A job whose id exists already is left as it is, and told as not new.
@@ -186,13 +189,24 @@ impl Client {
         &self,
         call: impl Fn(&mut dyn Session) -> Result<R, StoreError> + Send + Sync + 'static,
     ) -> Result<Answered<R>, CallError> {
+        self.call_again(None, false, call)
+    }
+
+    /// The same where something may have come before: a first try, or what left a doubt whether the call was
+    /// carried out.
+    fn call_again<R: Send + 'static>(
+        &self,
+        mut first: Option<Result<R, TryError>>,
+        mut in_doubt: bool,
+        call: impl Fn(&mut dyn Session) -> Result<R, StoreError> + Send + Sync + 'static,
+    ) -> Result<Answered<R>, CallError> {
         let call = Arc::new(call);
         let give_up = Instant::now() + PATIENCE;
-        let mut in_doubt = false;
         let mut pause = PAUSE_FIRST;
         for tries_left in (0..TRIES_MAX).rev() {
             let call = Arc::clone(&call);
-            let error = match self.0.threads.run(move |session| call(session)) {
+            let run = || self.0.threads.run(move |session| call(session));
+            let error = match first.take().unwrap_or_else(run) {
                 Ok(answer) => return Ok(Answered { answer, in_doubt }),
                 Err(TryError::NoThread(error)) => return Err(CallError::NoThread(error)),
                 Err(TryError::ThreadGone) => return Err(CallError::ThreadGone),

@@ -1,9 +1,10 @@
 //! Enqueueing: rows made once, sent as often as it takes under the same ids, and the hints afterwards.
 
+use super::gather::{self, Flown};
 use super::{Answered, CallError, Client};
 use crate::contain::contained;
 use crate::invariant::{InvariantTrigger, halt};
-use crate::store::{Admission, Due, EnqueueAnswer, Hub, JobRow, StoreError};
+use crate::store::{Admission, Due, EnqueueAnswer, Hub, JobRow, Session, StoreError};
 use crate::{EnqueueError, JobId, JobState, NewJob, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,8 +131,7 @@ impl Client {
         if batch.rows.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = Arc::clone(&batch.rows);
-        let sent = self.call(move |session| session.enqueue(&rows));
+        let sent = self.send_rows(&batch.rows);
         let Answered { answer, in_doubt } = sent.map_err(|error| failed(error, batch))?;
         let (enqueued, store_time) = batch.read(answer, in_doubt)?;
         for (queue, due_in) in batch.due_in(store_time) {
@@ -140,6 +140,21 @@ impl Client {
         self.hub().transitions_written();
         crate::telemetry::enqueued(enqueued.iter().filter(|job| job.is_new).count());
         Ok(enqueued)
+    }
+
+    fn send_rows(&self, rows: &Arc<[JobRow]>) -> Result<Answered<EnqueueAnswer>, CallError> {
+        let again = {
+            let rows = Arc::clone(rows);
+            move |session: &mut dyn Session| session.enqueue(&rows)
+        };
+        if rows.len() > gather::CALL_MAX {
+            return self.call(again);
+        }
+        let run = |rows: Arc<[JobRow]>| self.0.threads.run(move |session| session.enqueue(&rows));
+        match self.0.gather.fly(rows, run) {
+            Flown::Tried(tried) => self.call_again(Some(tried), false, again),
+            Flown::Alone { in_doubt } => self.call_again(None, in_doubt, again),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::PostgresStore;
 use super::claim::bounded_us;
 use super::fault::fault;
+use super::fresh;
 use super::reads::state_of;
 use super::rounds::Rounds;
 use super::session::{Batch, Call, Malformed, Params, PostgresSession, one};
@@ -51,6 +52,9 @@ pub(super) fn enqueue(
     {
         return Ok(EnqueueAnswer::Rejected { index, reason });
     }
+    if let Some(answer) = fresh::enqueue(session, rows)? {
+        return Ok(answer);
+    }
     let (now, history) = (session.store.clock_time(), session.store.history);
     let mut parts = Parts::of(rows);
     let first = parts.next();
@@ -92,7 +96,7 @@ fn send(
 
 /// So many jobs go in one statement: a call of any size stays within the time that a statement may take, and
 /// in bounded memory beside the caller's own.
-const CHUNK: usize = 5_000;
+pub(super) const CHUNK: usize = 5_000;
 
 /// A call, part by part.
 enum Parts<'a> {
@@ -379,7 +383,7 @@ impl Edges {
 }
 
 /// Arrays of arrays are rectangular in Postgres, tags are not: they travel as JSON.
-fn tags_json(tags: &[String]) -> Option<String> {
+pub(super) fn tags_json(tags: &[String]) -> Option<String> {
     if tags.is_empty() {
         return None;
     }

@@ -100,6 +100,11 @@ pub(super) fn is_unknown_statement(error: &::postgres::Error) -> bool {
     error.code().is_some_and(|code| UNKNOWN_STATEMENT.contains(&code.code()))
 }
 
+/// Whether a row was there already, or became so at the same moment; nothing of the call is left.
+pub(super) fn is_unique_violation(error: &StoreError) -> bool {
+    error.code() == Some(::postgres::error::SqlState::UNIQUE_VIOLATION.code())
+}
+
 /// Whether the role lacks a privilege.
 pub(super) fn is_privilege(error: &::postgres::Error) -> bool {
     error.code() == Some(&::postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)

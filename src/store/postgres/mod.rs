@@ -46,6 +46,7 @@ mod enqueue;
 mod error;
 mod fault;
 mod floor;
+mod fresh;
 mod lease;
 mod matching;
 mod migrate;

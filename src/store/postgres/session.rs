@@ -3,8 +3,8 @@
 use super::fault::{fault, is_unknown_statement};
 use super::floor::Floors;
 use super::{
-    Inner, claim, dependents, enqueue, lease, observing, operations, reads, report, scheduling,
-    upkeep,
+    Inner, claim, dependents, enqueue, fresh, lease, observing, operations, reads, report,
+    scheduling, upkeep,
 };
 use crate::store::{
     Announcement, AuditFilter, AuditPage, BulkAnswer, BulkChange, CancelAnswer, Claim, Claimed,
@@ -29,6 +29,7 @@ pub(super) enum Call {
     Report,
     Exchange,
     Enqueue,
+    EnqueueFresh,
     Renew,
     HandBack,
     FindLapsed,
@@ -79,6 +80,7 @@ impl Call {
             Self::Report => report::REPORT,
             Self::Exchange => report::EXCHANGE,
             Self::Enqueue => enqueue::ENQUEUE,
+            Self::EnqueueFresh => fresh::ENQUEUE_FRESH,
             Self::Renew => lease::RENEW,
             Self::HandBack => lease::HAND_BACK,
             Self::FindLapsed => lease::FIND_LAPSED,

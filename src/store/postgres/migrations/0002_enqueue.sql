@@ -169,6 +169,54 @@ BEGIN
 END
 {tag};
 
+-- The same for jobs of new ids without parents, keys and ticks, which is what nearly all are: no insert that gives way
+-- to others, no list of what came in. Where one of the ids is known nothing is stored, and `is_fresh` is false; where
+-- one becomes known at the same moment the call fails with unique_violation. Then enqueue_v2 is to be asked.
+--
+-- A column that is the same for all jobs comes as an array of one, and one that is null for all as null.
+CREATE FUNCTION {schema}.enqueue_fresh_v2(
+    p_ids uuid[], p_wire_names text[], p_versions integer[], p_queues text[], p_payloads bytea[],
+    p_dues timestamptz[], p_delays_us bigint[], p_retries text[], p_timeouts_us bigint[], p_tags text[],
+    p_history smallint,
+    p_now timestamptz DEFAULT NULL,
+    OUT is_fresh boolean,
+    OUT store_time timestamptz
+) LANGUAGE plpgsql VOLATILE AS {tag}
+DECLARE
+    v_now CONSTANT timestamptz := coalesce(p_now, clock_timestamp());
+    v_rows integer;
+BEGIN
+    store_time := v_now;
+    is_fresh := NOT EXISTS (SELECT 1 FROM {schema}.jobs AS j WHERE j.id = ANY (p_ids));
+    IF NOT is_fresh THEN
+        RETURN;
+    END IF;
+    INSERT INTO {schema}.jobs
+        (id, wire_name, version, queue, payload, state, due_at, created_at, retry, timeout_us, tags)
+    SELECT u.id, coalesce(u.wire_name, p_wire_names[1]), coalesce(u.version, p_versions[1]),
+        coalesce(u.queue, p_queues[1]), u.payload, 0,
+        CASE WHEN u.due IS NULL AND u.delay_us IS NULL THEN v_now
+            ELSE least(coalesce(u.due, v_now + u.delay_us * interval '1 microsecond'),
+                timestamptz '9999-12-30 00:00:00+00') END,
+        v_now, u.retry, u.timeout_us,
+        CASE WHEN u.tags IS NULL THEN '{}'::text[]
+            ELSE ARRAY(SELECT t.tag FROM json_array_elements_text(u.tags::json) AS t (tag)) END
+    FROM unnest(p_ids, p_wire_names, p_versions, p_queues, p_payloads, p_dues, p_delays_us, p_retries,
+            p_timeouts_us, p_tags)
+        AS u (id, wire_name, version, queue, payload, due, delay_us, retry, timeout_us, tags);
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+    IF v_rows <> cardinality(p_ids) THEN
+        PERFORM {schema}.violated_v1('UnexpectedAffectedRowCount',
+            format('an enqueue stored %s of %s jobs', v_rows, cardinality(p_ids)));
+    END IF;
+    -- An observer is to be told of it, whatever is kept otherwise.
+    IF p_history > 0 OR EXISTS (SELECT 1 FROM {schema}.observed) THEN
+        INSERT INTO {schema}.transitions (at, job, attempt, to_state, hand)
+        SELECT v_now, u.id, 0, 0, 5 FROM unnest(p_ids) AS u (id);
+    END IF;
+END
+{tag};
+
 -- The parents as they are stored: each once, in the order of the first mention.
 CREATE FUNCTION {schema}.checked_parents_v2(p_parents json, p_id uuid) RETURNS uuid[] LANGUAGE plpgsql IMMUTABLE AS {tag}
 DECLARE

@@ -26,6 +26,51 @@ fn a_duplicate_is_left_as_it_is_and_told_also_within_one_call() {
 }
 
 #[test]
+fn an_id_that_becomes_known_at_the_same_moment_is_told_as_not_new() {
+    for commits in [true, false] {
+        let place = Place::new();
+        let (contested, other) = (row("q", -2), row("q", -1));
+        let mut client = raw();
+        let mut tx = client.transaction().unwrap();
+        let holder = backend_of(&mut tx);
+        place.store.enqueue_rows_in(&mut tx, std::slice::from_ref(&contested)).unwrap();
+        let answer = while_it_waits(
+            &place,
+            holder,
+            |session| is_new(session, &[other.clone(), contested.clone()]),
+            || if commits { tx.commit() } else { tx.rollback() }.unwrap(),
+        );
+        assert_eq!(answer, [true, !commits]);
+        assert_eq!(record(place.session().as_mut(), other.id).queue, "q");
+    }
+}
+
+#[test]
+fn jobs_that_differ_in_everything_and_jobs_that_are_alike_come_in_as_they_are() {
+    let place = Place::new();
+    let mut session = place.session();
+    let full = JobRow {
+        version: 3,
+        retry: Some(crate::RetryPolicy::default()),
+        timeout: Some(Duration::from_secs(7)),
+        tags: vec!["a".to_owned(), "b\"\u{e9}".to_owned()],
+        due: Due::In(Duration::from_secs(2)),
+        ..row("r", 0)
+    };
+    let rows = [row("q", -2), full.clone(), JobRow { due: Due::Now, ..row("q", 0) }];
+    for rows in [rows.to_vec(), vec![JobRow { id: JobId::new(), ..full }; 1]] {
+        assert!(is_new(session.as_mut(), &rows).into_iter().all(|is_new| is_new));
+        for row in &rows {
+            let stored = record(session.as_mut(), row.id);
+            assert_eq!((stored.queue, stored.version), (row.queue.clone(), row.version));
+            assert_eq!((stored.retry, stored.timeout), (row.retry, row.timeout));
+            assert_eq!((stored.tags, stored.due_at), (row.tags.clone(), row.due.resolve(START)));
+            assert_eq!(stored.payload, row.payload);
+        }
+    }
+}
+
+#[test]
 fn a_delay_counts_from_the_stores_time() {
     let place = Place::new();
     let mut session = place.session();
