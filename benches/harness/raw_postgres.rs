@@ -73,7 +73,7 @@ pub(crate) fn drain(database: &Database, jobs: usize, batch: usize) -> Pace {
                RETURNING j.id), \
          c AS MATERIALIZED ( \
              SELECT j.ctid AS tid FROM backwave.jobs AS j \
-              WHERE j.state = 0 AND j.queue = '{queue}' AND j.due_at <= clock_timestamp() \
+              WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = '{queue}' AND j.due_at <= clock_timestamp() \
                 AND (j.due_at, j.id) >= ($4, $5) \
               ORDER BY j.due_at, j.id LIMIT {batch} FOR NO KEY UPDATE SKIP LOCKED), \
          t AS (UPDATE backwave.jobs AS j SET state = 2, owner = $3, attempt = j.attempt + 1, \

@@ -96,7 +96,8 @@ fn take(tx: &Transaction<'_>, me: &WorkerId, batch: usize) -> Vec<Held> {
     let mut due = tx
         .prepare_cached(
             "SELECT seq, id, attempt + 1, payload FROM backwave_jobs \
-              WHERE state = 0 AND queue = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3",
+              WHERE state = 0 AND concurrency_key IS NULL AND queue = ?1 AND due_at <= ?2 \
+              ORDER BY due_at, id LIMIT ?3",
         )
         .expect("it is SQL");
     let rows = due

@@ -71,7 +71,7 @@ fn plain(client: &mut ::postgres::Client, schema: &str, batch: u32) -> usize {
               FROM unnest($1::uuid[], $2::int[]) AS u (id, attempt)), \
          d AS (UPDATE \"{schema}\".jobs AS j SET state = 3, owner = NULL, expiry = NULL, finished_at = now() \
               FROM r WHERE j.id = r.id AND j.owner = r.owner AND j.attempt = r.attempt RETURNING j.id), \
-         c AS MATERIALIZED (SELECT j.ctid AS tid FROM \"{schema}\".jobs AS j WHERE j.state = 0 AND j.queue = 'q' \
+         c AS MATERIALIZED (SELECT j.ctid AS tid FROM \"{schema}\".jobs AS j WHERE j.state = 0 AND j.concurrency_key IS NULL AND j.queue = 'q' \
               AND j.due_at <= now() ORDER BY j.due_at, j.id LIMIT {batch} FOR NO KEY UPDATE SKIP LOCKED) \
          UPDATE \"{schema}\".jobs AS j SET state = 2, owner = $3, expiry = now() + interval '60 s', \
               attempt = j.attempt + 1 \
