@@ -339,7 +339,8 @@ impl Node {
         now: Timestamp,
     ) -> Result<(), Finding> {
         let key = (lease.job, lease.attempt);
-        let gives_way_to_stop = end == End::GivesWay && self.stop_asked;
+        let is_stopping = self.stop_asked || self.deadlines.is_some();
+        let gives_way_to_stop = end == End::GivesWay && is_stopping;
         // The first reason that it was told counts.
         let by_other =
             matches!(token, Some(CancelReason::OperatorRequest | CancelReason::TimedOut));
