@@ -34,6 +34,8 @@ pub(crate) enum Slip {
     InboxCleared,
     /// A worker that vanishes tells nobody.
     WorkerDiesSilently,
+    /// A task is given to two workers, and both begin it.
+    TakenByTwo,
     /// Whether a task waits is asked before it is begun or taken back, in two steps.
     BeganInTwoSteps,
     /// A worker keeps its result to itself once a stop is asked for.
@@ -52,8 +54,8 @@ pub(crate) enum Slip {
     /// A thread of the group waits for the group's end.
     WaitsForItself,
     // -- between hub, callback and observer pump
-    /// The flag of a hint is lowered when what it said has been carried out.
-    WatchLoweredLate,
+    /// What is written while the pump looks for it is taken for seen.
+    WatchSwallowedInCall,
     /// A callback thread that comes back too late passes for the one that took over.
     LateCallbackTaken,
     /// A callback that panics takes its thread along.

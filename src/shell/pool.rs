@@ -81,6 +81,9 @@ impl Pool {
         for task in self.waiting.drain(..) {
             point();
             // The pool holds a receiver itself, so the channel cannot be closed.
+            if slips!(TakenByTwo) {
+                let _ = self.orders.send(Order::Run(Arc::clone(&task)));
+            }
             let _ = self.orders.send(Order::Run(task));
         }
     }

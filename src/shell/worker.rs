@@ -63,7 +63,7 @@ impl Task {
     }
 
     fn begin(&self) -> bool {
-        self.enter(BEGUN)
+        self.enter(BEGUN) || slips!(TakenByTwo)
     }
 
     fn enter(&self, phase: u8) -> bool {

@@ -1,6 +1,6 @@
 //! What happens in a scene. Each ends, and asserts what must hold at its end, under whichever schedule.
 
-use super::stage::{Scene, Time, Turns};
+use super::stage::{FEW, MANY, Scene, Time, Turns};
 use crate::group::spawn_on;
 use crate::store::memory::Seen;
 use crate::store::{JobRow, Store, Wake};
@@ -86,7 +86,8 @@ fn check_clean(store: &MemoryStore, runs: &Runs) {
     assert_eq!(succeeded, runs.len(), "{runs:?} ran, and that is recorded: {jobs:?}");
 }
 
-pub(super) const STOP_IN_FLIGHT: Scene = Scene { time: Time::StandsStill, act: stop_in_flight };
+pub(super) const STOP_IN_FLIGHT: Scene =
+    Scene { schedules: FEW, time: Time::StandsStill, act: stop_in_flight };
 
 fn stop_in_flight(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -99,7 +100,8 @@ fn stop_in_flight(turns: &Arc<Turns>) {
     check_clean(&store, &runs);
 }
 
-pub(super) const GIVING_WAY: Scene = Scene { time: Time::StandsStill, act: giving_way };
+pub(super) const GIVING_WAY: Scene =
+    Scene { schedules: FEW, time: Time::StandsStill, act: giving_way };
 
 fn giving_way(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -114,7 +116,7 @@ fn giving_way(turns: &Arc<Turns>) {
     check_clean(&store, &Runs::default());
 }
 
-pub(super) const TWO_PUMPS: Scene = Scene { time: Time::Passes, act: two_pumps };
+pub(super) const TWO_PUMPS: Scene = Scene { schedules: FEW, time: Time::Passes, act: two_pumps };
 
 fn two_pumps(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -128,7 +130,8 @@ fn two_pumps(turns: &Arc<Turns>) {
     assert!(runs.values().all(|times| *times == 1), "an attempt runs twice: {runs:?}");
 }
 
-pub(super) const WORKER_GONE: Scene = Scene { time: Time::Passes, act: worker_gone };
+pub(super) const WORKER_GONE: Scene =
+    Scene { schedules: FEW, time: Time::Passes, act: worker_gone };
 
 fn worker_gone(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -148,7 +151,8 @@ fn worker_gone(turns: &Arc<Turns>) {
     assert!(runs.values().all(|times| *times == 1), "an attempt runs twice: {runs:?}");
 }
 
-pub(super) const TICKER_GONE: Scene = Scene { time: Time::Passes, act: ticker_gone };
+pub(super) const TICKER_GONE: Scene =
+    Scene { schedules: FEW, time: Time::Passes, act: ticker_gone };
 
 fn ticker_gone(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -162,7 +166,8 @@ fn ticker_gone(turns: &Arc<Turns>) {
     assert_eq!(report.halts.len(), 2);
 }
 
-pub(super) const TWO_STOPS: Scene = Scene { time: Time::StandsStill, act: two_stops };
+pub(super) const TWO_STOPS: Scene =
+    Scene { schedules: FEW, time: Time::StandsStill, act: two_stops };
 
 fn two_stops(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -176,7 +181,8 @@ fn two_stops(turns: &Arc<Turns>) {
     check_clean(&store, &runs);
 }
 
-pub(super) const OWN_GROUP: Scene = Scene { time: Time::StandsStill, act: own_group };
+pub(super) const OWN_GROUP: Scene =
+    Scene { schedules: FEW, time: Time::StandsStill, act: own_group };
 
 fn own_group(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -197,7 +203,7 @@ fn own_group(turns: &Arc<Turns>) {
     check_clean(&store, &runs);
 }
 
-pub(super) const HINTS: Scene = Scene { time: Time::StandsStill, act: hints };
+pub(super) const HINTS: Scene = Scene { schedules: FEW, time: Time::StandsStill, act: hints };
 
 fn hints(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -212,7 +218,7 @@ fn hints(turns: &Arc<Turns>) {
     check_clean(&store, &runs);
 }
 
-pub(super) const TICKS: Scene = Scene { time: Time::StandsStill, act: ticks };
+pub(super) const TICKS: Scene = Scene { schedules: FEW, time: Time::StandsStill, act: ticks };
 
 fn ticks(turns: &Arc<Turns>) {
     use crate::shell::{Message, Tick, TickFlags};
@@ -234,7 +240,7 @@ fn ticks(turns: &Arc<Turns>) {
     raisers.into_iter().for_each(|raiser| assert!(raiser.join().expect("it raises")));
 }
 
-pub(super) const WAKES: Scene = Scene { time: Time::StandsStill, act: wakes };
+pub(super) const WAKES: Scene = Scene { schedules: FEW, time: Time::StandsStill, act: wakes };
 
 fn wakes(turns: &Arc<Turns>) {
     use crate::shell::{Hints, Message};
@@ -256,7 +262,7 @@ fn wakes(turns: &Arc<Turns>) {
     waker.join().expect("it wakes");
 }
 
-pub(super) const HALT: Scene = Scene { time: Time::StandsStill, act: halt };
+pub(super) const HALT: Scene = Scene { schedules: FEW, time: Time::StandsStill, act: halt };
 
 fn halt(turns: &Arc<Turns>) {
     let store = turns.store();
@@ -283,24 +289,25 @@ fn halt(turns: &Arc<Turns>) {
     assert_eq!(*runs.lock(), at_the_end, "a job begins although its pump has halted");
 }
 
-pub(super) const BUSY_HINTS: Scene = Scene { time: Time::StandsStill, act: busy_hints };
+pub(super) const BUSY_HINTS: Scene =
+    Scene { schedules: MANY, time: Time::StandsStill, act: busy_hints };
 
 fn busy_hints(turns: &Arc<Turns>) {
     let store = turns.store();
     let (runs, registry) = noting(turns);
     let (group, _health) = start(turns, &store, registry, options(1));
-    for _ in 0..4 {
+    for _ in 0..2 {
+        turns.dawdle(40);
         add(&store, 1);
         store.hub().wake("default", Duration::ZERO);
-        turns.point();
-        turns.point();
     }
-    turns.wait(|| total(&runs) >= 4);
+    turns.wait(|| total(&runs) >= 2);
     stop(turns, &group);
     check_clean(&store, &runs);
 }
 
-pub(super) const IDLE_STOP: Scene = Scene { time: Time::StandsStill, act: idle_stop };
+pub(super) const IDLE_STOP: Scene =
+    Scene { schedules: FEW, time: Time::StandsStill, act: idle_stop };
 
 fn idle_stop(turns: &Arc<Turns>) {
     let store = turns.store();

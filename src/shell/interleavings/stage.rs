@@ -71,6 +71,12 @@ impl Turns {
         self.park(Some(Simulated::now(self) + span), Box::new(|| false));
     }
 
+    /// Lets others come some more or fewer times.
+    pub(super) fn dawdle(&self, most: u32) {
+        let times = thread_rng().gen_range(0..=most);
+        (0..times).for_each(|_| self.point());
+    }
+
     /// Lets whoever has still something to do come often enough to do it.
     pub(super) fn let_go_on(&self) {
         (0..200).for_each(|_| aside(shuttle::thread::yield_now));
@@ -139,34 +145,36 @@ pub(super) enum Time {
     StandsStill,
 }
 
+/// Schedules of a scene.
+pub(super) const FEW: usize = 200;
+/// Schedules of a scene whose bug hides between two certain turns.
+pub(super) const MANY: usize = 3000;
+
 /// What is played.
 #[derive(Clone, Copy)]
 pub(super) struct Scene {
+    pub(super) schedules: usize,
     pub(super) time: Time,
     pub(super) act: fn(&Arc<Turns>),
 }
 
 /// Plays a scene under many schedules: half of them at random, half by priorities that change a few times.
-pub(super) fn play(scene: &Scene, schedules: usize) {
-    if let Err(payload) = rehearse(None, scene, schedules) {
+pub(super) fn play(scene: &Scene) {
+    if let Err(payload) = rehearse(None, scene) {
         panic::resume_unwind(payload);
     }
 }
 
 /// The same with a bug, on a thread of its own, so that what a scene leaves behind goes with it. What a scene that
 /// is to fail says is not printed.
-pub(super) fn rehearse(
-    slip: Option<Slip>,
-    scene: &Scene,
-    schedules: usize,
-) -> std::thread::Result<()> {
+pub(super) fn rehearse(slip: Option<Slip>, scene: &Scene) -> std::thread::Result<()> {
     hook();
-    let scene = *scene;
+    let (scene, half) = (*scene, scene.schedules / 2);
     let all = move || {
         PLANTED.set(slip);
         HEARS.set(if slip.is_some() { Hears::Nobody } else { Hears::Shuttle });
-        let random = RandomScheduler::new_from_seed(SEED, schedules / 2);
-        let by_priority = PctScheduler::new_from_seed(SEED, 3, schedules / 2);
+        let random = RandomScheduler::new_from_seed(SEED, half);
+        let by_priority = PctScheduler::new_from_seed(SEED, 3, half);
         run(random, scene);
         run(by_priority, scene);
     };
@@ -204,7 +212,7 @@ fn hook() {
     });
 }
 
-fn run(scheduler: impl Scheduler + 'static, Scene { time, act }: Scene) {
+fn run(scheduler: impl Scheduler + 'static, Scene { time, act, .. }: Scene) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 19;
     config.max_steps = shuttle::MaxSteps::FailAfter(STEPS_MAX);

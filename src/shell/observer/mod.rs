@@ -189,9 +189,7 @@ impl Pump {
             }
             Message::Done { .. } => self.step(Event::CameBack),
             Message::Hint => {
-                if !slips!(WatchLoweredLate) {
-                    self.parts.hint.take();
-                }
+                self.parts.hint.take();
                 self.step(Event::Hinted);
             }
             Message::Stop if !self.is_stopping => {
@@ -227,10 +225,6 @@ impl Pump {
     fn carry_out(&mut self) -> Result<(), Fault> {
         while let Some(command) = self.driver.poll_command(self.store.time.now()) {
             self.obey(command)?;
-        }
-        if slips!(WatchLoweredLate) {
-            point();
-            self.parts.hint.take();
         }
         let (is_holding, left_behind) = (self.driver.is_holding(), self.driver.left_behind());
         self.parts.board.update(self.parts.index, |progress| {
@@ -270,7 +264,13 @@ impl Pump {
         let parts = &self.parts;
         let mut ask = Observe::new(&parts.observer, self.worker, &parts.filter, parts.driver.lease);
         (ask.start, ask.max) = (parts.start, parts.driver.batch);
-        let event = match self.store.call(|session| session.observe(&ask))? {
+        let called = self.store.call(|session| session.observe(&ask))?;
+        if slips!(WatchSwallowedInCall) {
+            self.parts.hint.take();
+            let rest = self.parts.inbox.try_iter().filter(|heard| !matches!(heard, Message::Hint));
+            rest.collect::<Vec<_>>().into_iter().for_each(|message| self.hear(message));
+        }
+        let event = match called {
             Called::Answered(observed) => Event::Observed(observed),
             Called::Failed { in_doubt } => Event::ObserveFailed { in_doubt },
         };
