@@ -64,7 +64,7 @@ impl Wake for Hints {
         let was_none = slips!(HintInTwoSteps).then(|| self.is_empty());
         let first = {
             let mut earliest = self.earliest.lock();
-            let first = was_none.unwrap_or(earliest.is_none());
+            let first = was_none.unwrap_or_else(|| earliest.is_none());
             *earliest = Some(earliest.map_or(due, |known| known.min(due)));
             first
         };

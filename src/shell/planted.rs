@@ -52,6 +52,7 @@ pub(crate) enum Slip {
     /// Who asks for the ends first takes them away.
     EndsTaken,
     /// A thread of the group waits for the group's end.
+    #[cfg(feature = "testing")]
     WaitsForItself,
     // -- between hub, callback and observer pump
     /// What is written while the pump looks for it is taken for seen.

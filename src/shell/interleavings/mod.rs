@@ -5,9 +5,8 @@
 //! Every scene is seen to fail with a bug planted in the protocol that it is about: see [`PLANTS`].
 //!
 //! A schedule follows from a seed, as far as ids do not come into it, which are random. One that fails is printed
-//! by shuttle. Two things are not looked at here: the
-//! ordering of memory (a turn sees all that was done before it), and waiting on the board's condition variable
-//! (a scene asks the board again and again instead).
+//! by shuttle. Two things are not looked at here: the ordering of memory (a turn sees all that was done before
+//! it), and waiting on a board's condition variable (a scene asks the board again and again instead).
 
 mod observers;
 mod scenes;
