@@ -8,6 +8,7 @@ pub use options::{GroupOptions, OptionsError, OptionsFault};
 pub(crate) use spawn::spawn_on;
 pub use spawn::{SpawnError, spawn_group};
 
+use crate::shell::planted::slips;
 use crate::shell::{Board, Message, PumpEnd, PumpLine};
 use crate::stage::{Stage, point};
 use crate::store::Subscription;
@@ -83,7 +84,16 @@ impl Group {
 
     /// Asks for a clean stop and returns at once. Asking again changes nothing.
     pub fn begin_shutdown(&self) {
-        for line in &self.lines {
+        if slips!(StopShownFirst) {
+            self.core.stopping.fire(CancelReason::GroupStopping);
+            point();
+        }
+        let asked = match (slips!(StopOnlyShown), slips!(StopToOne)) {
+            (true, _) => 0,
+            (_, true) => 1,
+            _ => self.lines.len(),
+        };
+        for line in self.lines.iter().take(asked) {
             // A pump that is gone has ended already.
             let _ = line.inbox.send(Message::Stop);
             point();
@@ -100,6 +110,11 @@ impl Group {
     /// it asks for the stop and returns at once: nobody waits for himself.
     pub fn shutdown(&self) -> ShutdownReport {
         self.begin_shutdown();
+        #[cfg(all(test, feature = "testing"))]
+        if slips!(WaitsForItself) {
+            let board = Arc::clone(&self.core.board);
+            self.core.stage.park_until(move || board.ends().iter().all(Option::is_some));
+        }
         // What is simulated goes on only when its caller lets it.
         if is_on_thread_of(self.core.id) || self.core.stage.is_simulated() {
             return report(&self.core.board.ends());

@@ -93,6 +93,14 @@ impl Stage {
         }
     }
 
+    /// Waits on a simulated stage, as long as it takes.
+    #[cfg(all(test, feature = "testing"))]
+    pub(crate) fn park_until(&self, is_ready: impl Fn() -> bool + Send + 'static) {
+        if let Self::Simulated(stage) = self {
+            stage.park(None, Box::new(is_ready));
+        }
+    }
+
     /// Starts a thread. Its handle, where it is one of the process itself.
     pub(crate) fn spawn(
         &self,
@@ -126,8 +134,12 @@ fn receive_simulated<T: Send + 'static>(
     channel: &Receiver<T>,
     deadline: Option<Instant>,
 ) -> Result<T, RecvTimeoutError> {
-    use crossbeam_channel::{Select, TryRecvError};
+    use crossbeam_channel::TryRecvError;
+    let early = std::sync::Arc::new(parking_lot::Mutex::new(None));
     loop {
+        if let Some(message) = early.lock().take() {
+            return Ok(message);
+        }
         match channel.try_recv() {
             Ok(message) => return Ok(message),
             Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
@@ -136,12 +148,20 @@ fn receive_simulated<T: Send + 'static>(
         if deadline.is_some_and(|deadline| deadline <= stage.now()) {
             return Err(RecvTimeoutError::Timeout);
         }
-        let channel = channel.clone();
-        // Ready also when every sender is gone.
+        let (channel, early) = (channel.clone(), std::sync::Arc::clone(&early));
+        // Not by a `Select`, which yields the processor again and again before it says no: beside a busy
+        // process each such question takes milliseconds.
         let is_ready = move || {
-            let mut select = Select::new();
-            select.recv(&channel);
-            select.try_ready().is_ok()
+            !channel.is_empty()
+                || match channel.try_recv() {
+                    // Of a thread that is not simulated.
+                    Ok(message) => {
+                        *early.lock() = Some(message);
+                        true
+                    }
+                    Err(TryRecvError::Empty) => false,
+                    Err(TryRecvError::Disconnected) => true,
+                }
         };
         stage.park(deadline, Box::new(is_ready));
     }

@@ -60,6 +60,9 @@ const fn one_job(name: &'static str, seconds: u8) -> Scope {
     Scope { jobs: 1, ..Scope::new(name, seconds) }
 }
 
+/// Longer than what waits for a worker is promised to wait.
+const LONG_LEASE: Duration = Duration::from_secs(3);
+
 /// Jobs that fail, and leases that lapse.
 const FAILURES: Scope = Scope { handlers_fail: true, ..one_node("jobs that fail", 2, 2) };
 /// A second attempt while the handler of the first still runs.
@@ -80,10 +83,24 @@ const SHARED_STOP: Scope = Scope {
     stop_budget: Duration::ZERO,
     ..one_job("two nodes and a stop without hand-back", 2)
 };
+/// Jobs that wait for a worker, and go back when they wait too long.
+const HELD: Scope = Scope {
+    prefetch: true,
+    lease: LONG_LEASE,
+    ..one_node("jobs held beyond the free workers", 3, 2)
+};
+const HELD_STOP: Scope = Scope { stops: 1, seconds: 1, name: "a stop while jobs are held", ..HELD };
+const TIME_LIMIT: Scope = Scope {
+    time_limit: Some(Duration::from_secs(1)),
+    lease: LONG_LEASE,
+    ..one_node("a time limit", 1, 3)
+};
+const GROUP_STOP: Scope =
+    Scope { stops: 1, one_group: true, ..Scope::new("a stop of a group of two pumps", 1) };
 const SHARED: Scope = Scope::new("two nodes and two jobs", 1);
 
 /// Searched at every run of the tests.
-const SMALL: [Scope; 11] = [
+const SMALL: [Scope; 15] = [
     FAILURES,
     TWO_ATTEMPTS,
     LOST_ANSWER,
@@ -94,11 +111,15 @@ const SMALL: [Scope; 11] = [
     CANCEL,
     CRASH,
     SHARED_STOP,
+    HELD,
+    HELD_STOP,
+    TIME_LIMIT,
+    GROUP_STOP,
     SHARED,
 ];
 
 /// Searched by hand.
-const LARGE: [Scope; 8] = [
+const LARGE: [Scope; 12] = [
     Scope { handlers_fail: true, ..Scope::new("two jobs that fail", 2) },
     Scope { crashes: 1, ..Scope::new("two jobs and a crash", 2) },
     Scope { losses: 1, ..Scope::new("two jobs and a lost answer", 2) },
@@ -107,6 +128,20 @@ const LARGE: [Scope; 8] = [
     Scope { crashes: 1, losses: 1, cancels: 1, ..one_job("one job and everything", 3) },
     Scope::new("two jobs and time", 3),
     Scope { crashes: 1, handlers_fail: true, ..Scope::new("two jobs that fail and a crash", 2) },
+    Scope {
+        prefetch: true,
+        losses: 1,
+        lease: LONG_LEASE,
+        ..Scope::new("two jobs, held, and a lost answer", 2)
+    },
+    Scope { jobs: 4, losses: 1, crashes: 1, name: "four jobs, held, and faults", ..HELD },
+    Scope {
+        time_limit: Some(Duration::from_secs(1)),
+        lease: LONG_LEASE,
+        crashes: 1,
+        ..Scope::new("two jobs with a time limit and a crash", 2)
+    },
+    Scope { losses: 1, name: "a stop of a group of two pumps and a lost answer", ..GROUP_STOP },
 ];
 
 const SITUATIONS: [Situation; 16] = [
@@ -135,7 +170,7 @@ fn small_worlds_keep_every_promise_and_show_every_situation() {
 }
 
 /// Each bug, the world in which it is looked for, and who sees it.
-const PLANTS: [(Plant, Scope, Oracle); 20] = [
+const PLANTS: [(Plant, Scope, Oracle); 22] = [
     (Plant::FenceWithoutAttempt, LATE_CALL, Oracle::FencePassed),
     (Plant::HolderAfterExpiry, FAILURES, Oracle::FencePassed),
     (Plant::ReapWithoutExpiryCheck, FAILURES, Oracle::GivenUpAlive),
@@ -154,6 +189,8 @@ const PLANTS: [(Plant, Scope, Oracle); 20] = [
     (Plant::DeafToken, TWO_ATTEMPTS, Oracle::Overlap),
     (Plant::StopHeardLate, SLOW_STOP, Oracle::FailureMiscounted),
     (Plant::GivenTwice, FAILURES, Oracle::EffectTwice),
+    (Plant::BeginUnheard, TIME_LIMIT, Oracle::LimitIgnored),
+    (Plant::NothingWithdrawn, HELD_STOP, Oracle::BeginsTooLate),
     (Plant::FreshReceipts, LOST_ANSWER, Oracle::DecidedTwice),
     (Plant::LapseBeyondCeiling, TWO_ATTEMPTS, Oracle::Ceiling),
 ];

@@ -41,6 +41,7 @@ pub(super) enum Phase {
 enum Letter {
     Tick,
     Stop,
+    Begun(ExecutionId),
     Finished { execution: ExecutionId, lease: LeaseRef, end: End, token: Option<CancelReason> },
 }
 
@@ -63,6 +64,8 @@ pub(super) struct Running {
     pub(super) token: Option<CancelReason>,
     /// When its token fires by itself.
     deadline: Timestamp,
+    /// When its pump heard that it began.
+    heard_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -128,7 +131,7 @@ impl Node {
         let config = DriverConfig {
             worker,
             workers: scope.workers,
-            prefetch: Prefetch::Off,
+            prefetch: if scope.prefetch { Prefetch::Auto } else { Prefetch::Off },
             dispatch: DispatchPolicy::strict(["default"]),
             lease: scope.lease,
             poll_min: Duration::from_secs(1),
@@ -159,6 +162,7 @@ impl Node {
             seen: Vec::new(),
             gave_up: Vec::new(),
         };
+        node.driver.accustom(TOOK);
         node.carry_out(scope, now)?;
         Ok(node)
     }
@@ -227,6 +231,15 @@ impl Node {
         }
     }
 
+    /// Of a group with several pumps all have been asked.
+    pub(super) fn show_stop(&mut self) {
+        self.stop_asked = true;
+    }
+
+    pub(super) fn send_stop(&mut self) {
+        self.inbox.push(Letter::Stop);
+    }
+
     pub(super) fn ask_to_stop(&mut self, scope: &Scope) {
         self.stop_asked = true;
         if scope.plant != Some(Plant::StopHeardLate) {
@@ -239,13 +252,27 @@ impl Node {
         self.phase = Phase::Down;
     }
 
-    pub(super) fn begin(&mut self, which: usize) {
+    /// Whether a worker is free to begin it: workers take what was given out first.
+    pub(super) fn may_begin(&self, scope: &Scope, which: usize) -> bool {
+        let begun = self.running.iter().filter(|running| running.begun).count();
+        let earlier = self.running[..which].iter().filter(|running| !running.begun).count();
+        begun + earlier < scope.workers as usize
+    }
+
+    pub(super) fn begin(&mut self, scope: &Scope, which: usize) -> Result<(), Finding> {
+        let is_stopping = self.deadlines.is_some();
         let running = &mut self.running[which];
         if running.token == Some(CancelReason::LeaseLost) {
             self.end(which, End::NotStarted);
         } else {
+            check(!is_stopping, Oracle::BeginsTooLate, || format!("{running:?} begins"))?;
             running.begun = true;
+            if scope.time_limit.is_some() {
+                let execution = running.execution;
+                self.inbox.push(Letter::Begun(execution));
+            }
         }
+        Ok(())
     }
 
     pub(super) fn end(&mut self, which: usize, end: End) {
@@ -280,11 +307,27 @@ impl Node {
                 Ok(())
             }
             Letter::Stop => self.hear_stop(scope, now),
+            Letter::Begun(execution) => self.hear_begun(scope, execution, now),
             Letter::Finished { execution, lease, end, token } => {
                 self.notice_stop(scope, now)?;
                 self.hear_finished(scope, (execution, lease), end, token, now)
             }
         }
+    }
+
+    fn hear_begun(
+        &mut self,
+        scope: &Scope,
+        execution: ExecutionId,
+        now: Timestamp,
+    ) -> Result<(), Finding> {
+        if let Some(running) = self.running(execution) {
+            running.heard_at = Some(now);
+        }
+        if scope.plant == Some(Plant::BeginUnheard) {
+            return Ok(());
+        }
+        self.step(Event::Started { execution }, now)
     }
 
     fn hear_finished(
@@ -296,14 +339,17 @@ impl Node {
         now: Timestamp,
     ) -> Result<(), Finding> {
         let key = (lease.job, lease.attempt);
-        let gives_way_to_stop = end == End::GivesWay && self.stop_asked;
-        let by_operator = token == Some(CancelReason::OperatorRequest);
-        if gives_way_to_stop && !by_operator {
+        let is_stopping = self.stop_asked || self.deadlines.is_some();
+        let gives_way_to_stop = end == End::GivesWay && is_stopping;
+        // The first reason that it was told counts.
+        let by_other =
+            matches!(token, Some(CancelReason::OperatorRequest | CancelReason::TimedOut));
+        if gives_way_to_stop && !by_other {
             self.gave_way.insert(key);
             self.saw(Situation::GaveWay);
         }
         let is_given_up = self.given_up.remove(&key);
-        let is_told = end != End::NotStarted && (!gives_way_to_stop || by_operator);
+        let is_told = end != End::NotStarted && (!gives_way_to_stop || by_other);
         if is_told && !is_given_up && !self.over && token != Some(CancelReason::LeaseLost) {
             self.owed.insert(key);
         }
@@ -319,7 +365,7 @@ impl Node {
             End::GivesWay => failed(Verdict::GaveWay(reason)),
             End::NotStarted => Ending::NotStarted,
         };
-        self.step(Event::Finished { execution, ending, token, took: Duration::ZERO }, now)
+        self.step(Event::Finished { execution, ending, token, took: TOOK }, now)
     }
 
     fn hear_stop(&mut self, scope: &Scope, now: Timestamp) -> Result<(), Finding> {
@@ -364,6 +410,7 @@ impl Node {
         for _ in 0..CYCLE_MAX {
             let Some(command) = self.driver.poll_command(now) else {
                 let wake_at = self.driver.wake_at();
+                self.check_limits(scope, now)?;
                 return check(wake_at.is_none_or(|at| at > now), Oracle::Spins, || {
                     format!("{} is woken for nothing at {wake_at:?}", self.worker)
                 });
@@ -374,6 +421,16 @@ impl Node {
             }
         }
         Err(Finding::new(Oracle::Spins, format!("a cycle of {} does not end", self.worker)))
+    }
+
+    /// Nothing runs beyond its limit without having been asked to end.
+    fn check_limits(&self, scope: &Scope, now: Timestamp) -> Result<(), Finding> {
+        let Some(limit) = scope.time_limit else { return Ok(()) };
+        let over = |running: &&Running| {
+            running.token.is_none() && running.heard_at.is_some_and(|at| at + limit <= now)
+        };
+        let over = self.running.iter().find(over);
+        check(over.is_none(), Oracle::LimitIgnored, || format!("{over:?} goes on"))
     }
 
     fn obey(&mut self, scope: &Scope, command: Command, now: Timestamp) -> Result<(), Finding> {
@@ -419,7 +476,8 @@ impl Node {
         check(in_time, Oracle::BeginsTooLate, || format!("{lease:?} is given out"))?;
         let deaf = scope.plant == Some(Plant::DeafToken);
         let deadline = if deaf { Timestamp::MAX } else { job.expiry };
-        let running = Running { execution, lease, begun: false, token: None, deadline };
+        let running =
+            Running { execution, lease, begun: false, token: None, deadline, heard_at: None };
         if scope.plant == Some(Plant::GivenTwice) {
             self.running.push(running.clone());
         }
@@ -433,6 +491,9 @@ impl Node {
         execution: ExecutionId,
         now: Timestamp,
     ) -> Result<(), Finding> {
+        if scope.plant == Some(Plant::NothingWithdrawn) {
+            return Ok(());
+        }
         let also_begun = scope.plant == Some(Plant::BegunWithdrawn);
         let running = self.running.iter().find(|running| running.execution == execution);
         let Some(running) = running.filter(|running| !running.begun || also_begun).cloned() else {
@@ -454,7 +515,7 @@ impl Node {
                 let runs = |running: &Running| (running.lease.job, running.lease.attempt) == key;
                 let arrives = |letter: &Letter| match letter {
                     Letter::Finished { lease, .. } => (lease.job, lease.attempt) == key,
-                    Letter::Tick | Letter::Stop => false,
+                    Letter::Tick | Letter::Stop | Letter::Begun(_) => false,
                 };
                 if !self.owed.remove(&key)
                     && (self.running.iter().any(runs) || self.inbox.iter().any(arrives))
@@ -515,7 +576,8 @@ impl Node {
     fn check_ask(&self, scope: &Scope, ask: &ClaimAsk) -> Result<(), Finding> {
         check(self.deadlines.is_none() && ask.total > 0, Oracle::Protocol, || format!("{ask:?}"))?;
         let held = self.running.len() as u64 + u64::from(ask.total);
-        check(held <= u64::from(scope.workers), Oracle::Overrun, || {
+        let most = u64::from(scope.workers) * if scope.prefetch { 2 } else { 1 };
+        check(held <= most, Oracle::Overrun, || {
             format!("{} asks for {ask:?} while it runs {:?}", self.worker, self.running)
         })
     }
@@ -673,5 +735,7 @@ impl Node {
     }
 }
 
+/// What attempts take: with it a pump holds one job more for each worker, if it may.
+const TOOK: Duration = Duration::from_millis(4);
 /// For how long a call whose answer was lost may still be carried out.
 pub(super) const DOUBT: Duration = Duration::from_secs(2);

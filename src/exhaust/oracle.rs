@@ -21,6 +21,8 @@ pub(super) enum Oracle {
     Overlap,
     /// A handler begins although its lease is dead, or its pump stops.
     BeginsTooLate,
+    /// An attempt is over its time limit, and is not asked to end.
+    LimitIgnored,
     /// A pump holds more than it has workers for.
     Overrun,
     /// Something is reported that no handler has returned.

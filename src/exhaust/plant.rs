@@ -42,6 +42,10 @@ pub(super) enum Plant {
     StopHeardLate,
     /// A task is given to two workers.
     GivenTwice,
+    /// That a handler has begun is not heard, and so its time limit does not run.
+    BeginUnheard,
+    /// What waits for a worker is never taken back.
+    NothingWithdrawn,
     // -- of the driver
     /// Each try of a report is a decision of its own.
     FreshReceipts,

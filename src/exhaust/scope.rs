@@ -9,6 +9,10 @@ pub(super) struct Scope {
     pub(super) name: &'static str,
     pub(super) nodes: usize,
     pub(super) workers: u32,
+    /// Pumps may hold as many jobs again as they have workers.
+    pub(super) prefetch: bool,
+    /// The nodes are pumps of one group: they are asked to stop one after the other, and crash together.
+    pub(super) one_group: bool,
     pub(super) jobs: u8,
     /// The second job depends on the first.
     pub(super) dependent: bool,
@@ -17,6 +21,8 @@ pub(super) struct Scope {
     pub(super) lease: Duration,
     /// At so many failures a job is dead-lettered.
     pub(super) failures_max: u32,
+    /// How long an attempt may take.
+    pub(super) time_limit: Option<Duration>,
     /// Handlers may fail.
     pub(super) handlers_fail: bool,
     /// Between the moment in which the store carries a call out and the moment in which the node hears of
@@ -44,11 +50,14 @@ impl Scope {
             name,
             nodes: 2,
             workers: 1,
+            prefetch: false,
+            one_group: false,
             jobs: 2,
             dependent: false,
             seconds,
             lease: Duration::from_secs(2),
             failures_max: 2,
+            time_limit: None,
             handlers_fail: false,
             slow_answers: false,
             refusals: 0,

@@ -111,6 +111,7 @@ impl Shelf {
         let store = MemoryStore::with_clock(clock.closure());
         let mut rows: Vec<_> =
             (0..scope.jobs).map(|number| JobRow::new(job_id(number), "work")).collect();
+        rows.iter_mut().for_each(|row| row.timeout = scope.time_limit);
         if scope.dependent {
             rows[1].parents = vec![job_id(0)];
             rows[1].parent_rule = ParentRule::OnSuccess;

@@ -43,6 +43,8 @@ pub(super) enum Action {
     Crash(usize),
     Restart(usize),
     AskToStop(usize),
+    /// Of a group with several pumps the next is asked; after the last its handlers see it.
+    StopGoesOn,
     RequestCancel(u8),
 }
 
@@ -111,6 +113,8 @@ pub(super) struct World {
     shelf: Rc<Shelf>,
     nodes: Vec<Rc<Node>>,
     generations: u8,
+    /// How many pumps of the group have been asked to stop, while that goes on.
+    stop_sent: Option<usize>,
     late: Vec<Late>,
     /// Per job, the attempts whose handler has begun.
     begun: [u64; 4],
@@ -140,6 +144,7 @@ impl World {
             shelf: Rc::new(Shelf::new(scope, START)),
             nodes: (0..scope.nodes).map(node).collect::<Result<_, _>>()?,
             generations: 0,
+            stop_sent: None,
             late: Vec::new(),
             begun: [0; 4],
             seen: Rc::default(),
@@ -150,7 +155,7 @@ impl World {
 
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = Mixer::default();
-        (self.now, self.budget, self.generations, self.begun).hash(&mut hasher);
+        (self.now, self.budget, self.generations, self.begun, self.stop_sent).hash(&mut hasher);
         self.shelf.fingerprint.hash(&mut hasher);
         for node in &self.nodes {
             node.fingerprint.hash(&mut hasher);
@@ -181,6 +186,7 @@ impl World {
             self.add_node_actions(index, node, &mut actions);
         }
         let budget = self.budget;
+        actions.extend(self.stop_sent.map(|_| Action::StopGoesOn));
         if budget.seconds > 0 {
             actions.push(Action::SecondPasses);
         }
@@ -214,7 +220,8 @@ impl World {
         }
         for (which, running) in node.running.iter().enumerate() {
             if !running.begun {
-                actions.push(Action::Begin(index, which));
+                let is_free = node.may_begin(&self.scope, which);
+                actions.extend(is_free.then_some(Action::Begin(index, which)));
                 continue;
             }
             actions.push(Action::End(index, which, End::Succeeds));
@@ -227,7 +234,7 @@ impl World {
         }
         if node.is_up() {
             actions.extend((budget.crashes > 0).then_some(Action::Crash(index)));
-            let may_stop = budget.stops > 0 && !node.stop_asked;
+            let may_stop = budget.stops > 0 && !node.stop_asked && self.stop_sent.is_none();
             actions.extend(may_stop.then_some(Action::AskToStop(index)));
         }
     }
@@ -274,19 +281,20 @@ impl World {
             })?,
             Action::Crash(index) => {
                 self.budget.crashes -= 1;
-                if matches!(self.nodes[index].phase, Phase::Calling(_)) {
-                    let request = self.request(index);
-                    self.delay(index, &request);
-                }
-                self.change(index, |node| {
-                    node.crash();
-                    Ok(())
-                })?;
+                self.crash(index)?;
             }
             Action::Restart(index) => self.restart(&scope, index)?,
             Action::AskToStop(index) => {
                 self.budget.stops -= 1;
-                self.ask_to_stop(index)?;
+                if scope.one_group {
+                    self.send_stop(0)?;
+                } else {
+                    self.ask_to_stop(index)?;
+                }
+            }
+            Action::StopGoesOn => {
+                let next = self.stop_sent.unwrap_or_default();
+                self.send_stop(next)?;
             }
             Action::RequestCancel(number) => {
                 self.budget.cancels -= 1;
@@ -433,6 +441,7 @@ impl World {
     }
 
     fn begin(&mut self, index: usize, which: usize) -> Result<(), Finding> {
+        let scope = Rc::clone(&self.scope);
         let running = &self.nodes[index].running[which];
         let lease = running.lease;
         if running.token != Some(CancelReason::LeaseLost) {
@@ -442,10 +451,7 @@ impl World {
             check(is_first, Oracle::EffectTwice, || format!("{lease:?} begins again"))?;
             *begun |= bit;
         }
-        self.change(index, |node| {
-            node.begin(which);
-            Ok(())
-        })
+        self.change(index, |node| node.begin(&scope, which))
     }
 
     fn restart(&mut self, scope: &Scope, index: usize) -> Result<(), Finding> {
@@ -453,6 +459,43 @@ impl World {
         let mut node = Node::start(scope, index, self.generations, self.now)?;
         node.seal();
         self.nodes[index] = Rc::new(node);
+        Ok(())
+    }
+
+    /// The process ends: of a group with all of its pumps.
+    fn crash(&mut self, index: usize) -> Result<(), Finding> {
+        let all = if self.scope.one_group { 0..self.nodes.len() } else { index..index + 1 };
+        for index in all.filter(|index| self.nodes[*index].is_up()).collect::<Vec<_>>() {
+            if matches!(self.nodes[index].phase, Phase::Calling(_)) {
+                let request = self.request(index);
+                self.delay(index, &request);
+            }
+            self.change(index, |node| {
+                node.crash();
+                Ok(())
+            })?;
+        }
+        self.stop_sent = None;
+        Ok(())
+    }
+
+    /// Asks the next pump of the group; after the last, its handlers see it.
+    fn send_stop(&mut self, index: usize) -> Result<(), Finding> {
+        let count = self.nodes.len();
+        if index == count {
+            for index in 0..count {
+                self.change(index, |node| {
+                    node.show_stop();
+                    Ok(())
+                })?;
+            }
+        } else {
+            self.change(index, |node| {
+                node.send_stop();
+                Ok(())
+            })?;
+        }
+        self.stop_sent = (index < count).then_some(index + 1);
         Ok(())
     }
 
@@ -506,7 +549,9 @@ impl World {
         self.must_record = owed.map(|lease| (lease.job, lease.attempt)).collect();
         for _ in 0..DRAIN_MAX {
             self.settle()?;
-            if self.shelf.is_done() {
+            // What failed is tried again at a tick.
+            let owes = self.nodes.iter().any(|node| node.is_up() && node.owed().next().is_some());
+            if self.shelf.is_done() && !owes {
                 break;
             }
             if !self.nodes.iter().any(|node| node.is_up() && !node.stop_asked) {

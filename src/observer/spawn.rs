@@ -5,11 +5,11 @@ use crate::SpawnError;
 use crate::group::options::OptionsError;
 use crate::group::{enter_group, next_id};
 use crate::shell::observer::{Board, Caller, Hint, Pump, PumpParts};
+use crate::stage::Stage;
 use crate::store::Store;
 use crossbeam_channel::unbounded;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 /// Starts observers: threads that tell the program what becomes of jobs, until they are dropped or shut down.
@@ -42,14 +42,23 @@ pub fn spawn_observers(
     store: impl Store,
     observers: Observers,
 ) -> Result<ObserverPump, SpawnError> {
+    spawn_on(Stage::Process, Arc::new(store), observers)
+}
+
+/// The same, where the stage says.
+pub(crate) fn spawn_on(
+    stage: Stage,
+    store: Arc<dyn Store>,
+    observers: Observers,
+) -> Result<ObserverPump, SpawnError> {
     if cfg!(panic = "abort") {
         return Err(SpawnError::PanicAbort);
     }
     check(&observers)?;
-    let store: Arc<dyn Store> = Arc::new(store);
     let board = Arc::new(Board::new(observers.observers.len()));
     let mut pump = ObserverPump {
         id: next_id(),
+        stage,
         names: Vec::new(),
         inboxes: Vec::new(),
         board,
@@ -94,14 +103,15 @@ fn start(
 ) -> Result<(), std::io::Error> {
     let (inbox, receiver) = unbounded();
     let Observer { name, filter, options, callback } = observer;
-    let (id, hint) = (pump.id, Hint::new(inbox.clone()));
+    let (id, stage, hint) = (pump.id, pump.stage.clone(), Hint::new(inbox.clone()));
     let caller = {
         let max = store.bounds().failure_detail_bytes_max;
         let on_thread = Arc::new(move || enter_group(id));
-        Caller::start(name.clone(), callback, max, on_thread, inbox.clone())?
+        Caller::start(stage.clone(), name.clone(), callback, max, on_thread, inbox.clone())?
     };
     let name: Arc<str> = name.into();
     let parts = PumpParts {
+        stage: stage.clone(),
         index,
         observer: Arc::clone(&name),
         store: Arc::clone(store),
@@ -119,7 +129,7 @@ fn start(
         enter_group(id);
         Pump::new(parts).run();
     };
-    thread::Builder::new().name(format!("{name}-obs")).spawn(work)?;
+    stage.spawn(format!("{name}-obs"), work)?;
     pump.names.push(name);
     pump.inboxes.push(inbox);
     pump.subscriptions.push(store.hub().watch(hint));

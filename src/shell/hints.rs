@@ -1,6 +1,7 @@
 //! How a pump hears of work without polling: the hub's hints, coalesced.
 
 use super::Message;
+use super::planted::slips;
 use crate::stage::{Stage, point};
 use crate::store::Wake;
 use crossbeam_channel::Sender;
@@ -40,6 +41,13 @@ impl Hints {
         self.schedules.swap(false, Ordering::SeqCst)
     }
 
+    /// What was heard may be taken as soon as this has been asked.
+    fn is_empty(&self) -> bool {
+        let is_empty = self.earliest.lock().is_none();
+        point();
+        is_empty
+    }
+
     /// Takes what was heard.
     pub(crate) fn take(&self) -> Option<Instant> {
         self.earliest.lock().take()
@@ -53,9 +61,10 @@ impl Wake for Hints {
         }
         // A due time beyond what an `Instant` can hold is left to polling.
         let Some(due) = self.stage.now().checked_add(due_in) else { return };
+        let was_none = slips!(HintInTwoSteps).then(|| self.is_empty());
         let first = {
             let mut earliest = self.earliest.lock();
-            let first = earliest.is_none();
+            let first = was_none.unwrap_or_else(|| earliest.is_none());
             *earliest = Some(earliest.map_or(due, |known| known.min(due)));
             first
         };

@@ -13,6 +13,7 @@ mod hints;
 #[cfg(test)]
 mod interleavings;
 pub(crate) mod observer;
+pub(crate) mod planted;
 mod pool;
 mod pump;
 mod ticker;
@@ -29,6 +30,7 @@ use crate::CancelToken;
 use crate::kernel::driver::{Ending, Event, ExecutionId};
 use crate::stage::point;
 use crossbeam_channel::Sender;
+use planted::slips;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -85,6 +87,12 @@ impl TickFlags {
     /// Raises a flag and tells the pump, unless it has been told and has not looked yet. Whether the
     /// pump is still there.
     pub(crate) fn raise(&self, tick: Tick, pump: &Sender<Message>) -> bool {
+        if slips!(ToldBeforeRaised) {
+            let heard = self.told.swap(true, Ordering::SeqCst) || pump.send(Message::Tick).is_ok();
+            point();
+            self.flag(tick).store(true, Ordering::SeqCst);
+            return heard;
+        }
         self.flag(tick).store(true, Ordering::SeqCst);
         point();
         // The flag is raised before `told` is read, and the pump lowers `told` before it reads the

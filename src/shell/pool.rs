@@ -1,6 +1,7 @@
 //! The worker threads of one pump.
 
 use super::Message;
+use super::planted::slips;
 use super::worker::{Task, work};
 use crate::contain::dispose;
 use crate::stage::{Stage, point};
@@ -62,6 +63,9 @@ impl Pool {
                 // Nothing of the host's unwinds to here: this is a bug of ours, and the pump halts on
                 // it. A pump that is gone has halted already.
                 dispose(payload);
+                if slips!(WorkerDiesSilently) {
+                    return;
+                }
                 let _ = pump.send(Message::WorkerGone);
             }
         })
@@ -77,6 +81,9 @@ impl Pool {
         for task in self.waiting.drain(..) {
             point();
             // The pool holds a receiver itself, so the channel cannot be closed.
+            if slips!(TakenByTwo) {
+                let _ = self.orders.send(Order::Run(Arc::clone(&task)));
+            }
             let _ = self.orders.send(Order::Run(task));
         }
     }
@@ -89,6 +96,9 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         point();
+        if slips!(TasksLeftAtHalt) {
+            return;
+        }
         // What no worker has begun is not begun any more; then the channel closes as the senders go.
         for task in &self.waiting {
             task.withdraw();

@@ -7,6 +7,7 @@ use super::board::{Board, PumpEnd};
 use super::calls::{Called, Line};
 use super::faults::Fault;
 use super::hints::Hints;
+use super::planted::slips;
 use super::pool::Pool;
 use super::ticker::TokenTable;
 use super::worker::Task;
@@ -131,6 +132,15 @@ impl Pump {
     }
 
     fn receive(&mut self) -> Result<(), Fault> {
+        if slips!(InboxCleared) {
+            self.parts.inbox.try_iter().for_each(drop);
+        }
+        if slips!(StopOnlyShown) {
+            self.notice_stop()?;
+            if self.stopped {
+                return Ok(());
+            }
+        }
         match self.parts.stage.receive(&self.parts.inbox, Some(self.wake_at())) {
             Ok(message) => self.hear(message)?,
             Err(RecvTimeoutError::Timeout) => {}
@@ -340,6 +350,9 @@ impl Pump {
             }
             Called::Failed { in_doubt } => Event::ClaimFailed { in_doubt },
         };
+        if slips!(HintSwallowedInCall) {
+            let _ = self.parts.hints.take();
+        }
         self.notice_stop()?;
         self.step(event)
     }
@@ -348,6 +361,9 @@ impl Pump {
     /// claimed meanwhile is then not begun.
     fn notice_stop(&mut self) -> Result<(), Fault> {
         point();
+        if slips!(StopShownFirst) {
+            return Ok(());
+        }
         if self.parts.stopping.is_cancelled() { self.hear_stop() } else { Ok(()) }
     }
 
@@ -374,6 +390,9 @@ impl Pump {
         match self.store.call(&self.parts.pen, |session| session.exchange(&rows, &claim))? {
             Called::Answered(exchanged) => {
                 self.wrote = true;
+                if slips!(HintSwallowedInCall) {
+                    let _ = self.parts.hints.take();
+                }
                 self.step(Event::Reported { rows, reports: exchanged.reported.rows })?;
                 self.notice_stop()?;
                 self.step(Event::Claimed(exchanged.claimed))
@@ -564,7 +583,7 @@ impl Pump {
     fn fail_stop(&mut self, fault: &Fault) {
         let halt = fault.halt_state();
         self.parts.pen.halted(halt.clone());
-        for task in self.running.values() {
+        for task in self.running.values().filter(|_| !slips!(TasksLeftAtHalt)) {
             // What no worker has begun is not begun any more.
             task.withdraw();
             task.token().fire(CancelReason::GroupStopping);

@@ -5,6 +5,7 @@
 //! for any reason but stopping tells every pump why, and they halt.
 
 use super::faults::Fault;
+use super::planted::slips;
 use super::{Message, PumpLine, Tick};
 use crate::CancelToken;
 use crate::kernel::driver::ExecutionId;
@@ -70,7 +71,12 @@ impl Ticker {
     pub(crate) fn run(self) {
         let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.tick())) else { return };
         let fault = Fault::from_panic(payload);
-        for pump in &self.parts.pumps {
+        let told = match (slips!(TickerDiesSilently), slips!(TickerTellsOne)) {
+            (true, _) => 0,
+            (_, true) => 1,
+            _ => self.parts.pumps.len(),
+        };
+        for pump in self.parts.pumps.iter().take(told) {
             let cause = format!("the ticker thread died: {fault}");
             let cause = Fault::new("backwave::shell::Ticker", cause, fault.trigger());
             // A pump that is gone has halted or stopped before.

@@ -2,6 +2,7 @@
 
 use super::Message;
 use super::faults::Fault;
+use super::planted::slips;
 use super::pool::Order;
 use crate::contain::dispose;
 use crate::kernel::driver::{Ending, ExecutionId};
@@ -62,11 +63,17 @@ impl Task {
     }
 
     fn begin(&self) -> bool {
-        self.enter(BEGUN)
+        self.enter(BEGUN) || slips!(TakenByTwo)
     }
 
     fn enter(&self, phase: u8) -> bool {
         point();
+        if slips!(BeganInTwoSteps) {
+            let waits = self.phase.load(Ordering::Acquire) == WAITING;
+            point();
+            self.phase.store(phase, Ordering::Release);
+            return waits;
+        }
         self.phase.compare_exchange(WAITING, phase, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
@@ -79,6 +86,9 @@ pub(super) fn work(orders: &Receiver<Order>, pump: &Sender<Message>, stage: &Sta
         }
         let message = run(&task, pump, stage);
         point();
+        if slips!(ResultKeptAtStop) && task.context.is_stopping() {
+            continue;
+        }
         // A pump that is gone does not hear it: its leases lapse, and others inherit the work.
         let _ = pump.send(message);
     }

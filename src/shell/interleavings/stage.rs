@@ -5,15 +5,18 @@
 //! on turn and moves it to the next time that somebody waits for.
 
 use crate::group::{set_thread_group, thread_group};
+use crate::shell::planted::{PLANTED, Slip};
 use crate::stage::{ANCHOR, AT_POINTS, Simulated, Stage};
 use crate::{MemoryStore, Timestamp};
 use parking_lot::Mutex;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::panic;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 /// When the virtual time begins.
@@ -61,6 +64,22 @@ impl Turns {
         while !is_done() {
             aside(shuttle::thread::yield_now);
         }
+    }
+
+    /// Waits until so much time has passed.
+    pub(super) fn wait_for(&self, span: Duration) {
+        self.park(Some(Simulated::now(self) + span), Box::new(|| false));
+    }
+
+    /// Lets others come some more or fewer times.
+    pub(super) fn dawdle(&self, most: u32) {
+        let times = thread_rng().gen_range(0..=most);
+        (0..times).for_each(|_| self.point());
+    }
+
+    /// Lets whoever has still something to do come often enough to do it.
+    pub(super) fn let_go_on(&self) {
+        (0..200).for_each(|_| aside(shuttle::thread::yield_now));
     }
 
     /// The hand of the clock.
@@ -126,28 +145,81 @@ pub(super) enum Time {
     StandsStill,
 }
 
-/// Plays a scene under many schedules: half of them at random, half by priorities that change a few times.
-pub(super) fn play(
-    time: Time,
-    schedules: usize,
-    scene: impl Fn(&Arc<Turns>) + Send + Sync + 'static,
-) {
-    let scene = Arc::new(scene);
-    let random = RandomScheduler::new_from_seed(SEED, schedules / 2);
-    let by_priority = PctScheduler::new_from_seed(SEED, 3, schedules / 2);
-    run(random, time, Arc::clone(&scene));
-    run(by_priority, time, scene);
+/// Schedules of a scene.
+pub(super) const FEW: usize = 200;
+/// Schedules of a scene whose bug hides between two certain turns.
+pub(super) const MANY: usize = 3000;
+
+/// What is played.
+#[derive(Clone, Copy)]
+pub(super) struct Scene {
+    pub(super) schedules: usize,
+    pub(super) time: Time,
+    pub(super) act: fn(&Arc<Turns>),
 }
 
-fn run(
-    scheduler: impl Scheduler + 'static,
-    time: Time,
-    scene: Arc<impl Fn(&Arc<Turns>) + Send + Sync + 'static>,
-) {
+/// Plays a scene under many schedules: half of them at random, half by priorities that change a few times.
+pub(super) fn play(scene: &Scene) {
+    if let Err(payload) = rehearse(None, scene) {
+        panic::resume_unwind(payload);
+    }
+}
+
+/// The same with a bug, on a thread of its own, so that what a scene leaves behind goes with it. What a scene that
+/// is to fail says is not printed.
+pub(super) fn rehearse(slip: Option<Slip>, scene: &Scene) -> std::thread::Result<()> {
+    hook();
+    let (scene, half) = (*scene, scene.schedules / 2);
+    let all = move || {
+        PLANTED.set(slip);
+        HEARS.set(if slip.is_some() { Hears::Nobody } else { Hears::Shuttle });
+        let random = RandomScheduler::new_from_seed(SEED, half);
+        let by_priority = PctScheduler::new_from_seed(SEED, 3, half);
+        run(random, scene);
+        run(by_priority, scene);
+    };
+    std::thread::Builder::new().name("scene".to_owned()).spawn(all).expect("a thread").join()
+}
+
+/// Who hears of a panic on this thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hears {
+    Everybody,
+    Shuttle,
+    Nobody,
+}
+
+thread_local! {
+    static HEARS: Cell<Hears> = const { Cell::new(Hears::Everybody) };
+}
+
+/// Shuttle's hook speaks of schedules at every panic of the process, also in tests that have nothing to do with
+/// it. So it is set once, by a scene in which nothing happens, and asked in scenes only.
+fn hook() {
+    static SET: Once = Once::new();
+    SET.call_once(|| {
+        let plain = Arc::new(panic::take_hook());
+        let also = Arc::clone(&plain);
+        panic::set_hook(Box::new(move |info| also(info)));
+        let nothing = RandomScheduler::new_from_seed(SEED, 1);
+        shuttle::Runner::new(nothing, shuttle::Config::new()).run(|| {});
+        let of_shuttle = panic::take_hook();
+        panic::set_hook(Box::new(move |info| match HEARS.get() {
+            Hears::Everybody => plain(info),
+            Hears::Shuttle => of_shuttle(info),
+            Hears::Nobody => {}
+        }));
+    });
+}
+
+fn run(scheduler: impl Scheduler + 'static, Scene { time, act, .. }: Scene) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 19;
     config.max_steps = shuttle::MaxSteps::FailAfter(STEPS_MAX);
     config.silence_warnings = true;
+    if PLANTED.get().is_some() {
+        config.failure_persistence = shuttle::FailurePersistence::None;
+    }
     let runner = shuttle::Runner::new(scheduler, config);
     runner.run(move || {
         let turns = Turns::new();
@@ -157,7 +229,7 @@ fn run(
         let clock = Arc::clone(&turns);
         let clock =
             (time == Time::Passes).then(|| shuttle::thread::spawn(move || clock.run_clock()));
-        scene(&turns);
+        act(&turns);
         *turns.is_over.lock() = true;
         if let Some(clock) = clock {
             clock.join().expect("the clock does not break");

@@ -14,9 +14,11 @@ pub(crate) use caller::{Callback, Caller};
 
 use super::calls::Called;
 use super::faults::Fault;
+use super::planted::slips;
 use crate::contain::dispose;
 use crate::invariant;
 use crate::kernel::observer::{Command, Config, Driver, Ending, Event, Note, Resolution};
+use crate::stage::{Stage, point};
 use crate::store::{Observe, ObserverStart, Resolve, Store, TransitionFilter, Watch};
 use crate::{WorkerId, telemetry};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -49,12 +51,15 @@ impl Hint {
 
     fn take(&self) {
         self.is_told.store(false, Ordering::SeqCst);
+        point();
     }
 }
 
 impl Watch for Hint {
     fn transitions_written(&self) {
-        if !self.is_told.swap(true, Ordering::SeqCst) {
+        let is_told = self.is_told.swap(true, Ordering::SeqCst);
+        point();
+        if !is_told {
             // A pump that is gone needs no hint.
             let _ = self.inbox.send(Message::Hint);
         }
@@ -63,6 +68,7 @@ impl Watch for Hint {
 
 /// What a pump needs.
 pub(crate) struct PumpParts {
+    pub(crate) stage: Stage,
     pub(crate) index: usize,
     pub(crate) observer: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
@@ -95,7 +101,8 @@ pub(crate) struct Pump {
 impl Pump {
     /// To be called on the pump's own thread.
     pub(crate) fn new(parts: PumpParts) -> Self {
-        let store = Line::new(Arc::clone(&parts.observer), Arc::clone(&parts.store));
+        let (observer, store) = (Arc::clone(&parts.observer), Arc::clone(&parts.store));
+        let store = Line::new(observer, store, parts.stage.clone());
         Self {
             worker: WorkerId::new(),
             driver: Driver::new(parts.driver.clone()),
@@ -149,7 +156,7 @@ impl Pump {
     }
 
     fn receive(&mut self) -> Result<(), Fault> {
-        match self.parts.inbox.recv_deadline(self.wake_at()) {
+        match self.parts.stage.receive(&self.parts.inbox, Some(self.wake_at())) {
             Ok(message) => self.hear(message),
             Err(RecvTimeoutError::Timeout) => self.step(Event::Due),
             // The caller holds a sender as long as this pump runs.
@@ -168,13 +175,15 @@ impl Pump {
         let driver = self.driver.wake_at(self.store.time.now());
         let driver = driver.map(|at| self.store.time.reached_at(at));
         let callback = self.running.and_then(|(.., began)| began.checked_add(self.parts.timeout));
-        let latest = Instant::now() + Duration::from_secs(3600);
+        let latest = self.parts.stage.now() + Duration::from_secs(3600);
         [driver, callback, self.stop_at].into_iter().flatten().min().unwrap_or(latest)
     }
 
     fn hear(&mut self, message: Message) {
         match message {
-            Message::Done { thread, delivery, ending } if self.parts.caller.is_current(thread) => {
+            Message::Done { thread, delivery, ending }
+                if self.parts.caller.is_current(thread) || slips!(LateCallbackTaken) =>
+            {
                 self.running = None;
                 self.step(Event::Delivered { delivery, ending });
             }
@@ -185,7 +194,7 @@ impl Pump {
             }
             Message::Stop if !self.is_stopping => {
                 self.is_stopping = true;
-                self.stop_at = Instant::now().checked_add(self.parts.budget);
+                self.stop_at = self.parts.stage.now().checked_add(self.parts.budget);
                 self.step(Event::StopRequested);
             }
             Message::Stop => {}
@@ -197,7 +206,7 @@ impl Pump {
     }
 
     fn keep_deadlines(&mut self) -> Result<(), Fault> {
-        let now = Instant::now();
+        let now = self.parts.stage.now();
         if self.stop_at.take_if(|at| *at <= now).is_some() {
             self.step(Event::StopDeadline);
         }
@@ -236,7 +245,7 @@ impl Pump {
             }
             Command::Deliver { delivery, observation } => {
                 let position = observation.transition.position;
-                self.running = Some((delivery, position, Instant::now()));
+                self.running = Some((delivery, position, self.parts.stage.now()));
                 self.parts.caller.call(delivery, observation);
                 Ok(())
             }
@@ -255,7 +264,13 @@ impl Pump {
         let parts = &self.parts;
         let mut ask = Observe::new(&parts.observer, self.worker, &parts.filter, parts.driver.lease);
         (ask.start, ask.max) = (parts.start, parts.driver.batch);
-        let event = match self.store.call(|session| session.observe(&ask))? {
+        let called = self.store.call(|session| session.observe(&ask))?;
+        if slips!(WatchSwallowedInCall) {
+            self.parts.hint.take();
+            let rest = self.parts.inbox.try_iter().filter(|heard| !matches!(heard, Message::Hint));
+            rest.collect::<Vec<_>>().into_iter().for_each(|message| self.hear(message));
+        }
+        let event = match called {
             Called::Answered(observed) => Event::Observed(observed),
             Called::Failed { in_doubt } => Event::ObserveFailed { in_doubt },
         };
