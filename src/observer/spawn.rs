@@ -5,11 +5,11 @@ use crate::SpawnError;
 use crate::group::options::OptionsError;
 use crate::group::{enter_group, next_id};
 use crate::shell::observer::{Board, Caller, Hint, Pump, PumpParts};
+use crate::stage::Stage;
 use crate::store::Store;
 use crossbeam_channel::unbounded;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 /// Starts observers: threads that tell the program what becomes of jobs, until they are dropped or shut down.
@@ -45,8 +45,16 @@ pub fn spawn_observers(
     if cfg!(panic = "abort") {
         return Err(SpawnError::PanicAbort);
     }
+    spawn_observers_on(Stage::Process, Arc::new(store), observers)
+}
+
+/// The same, on a stage.
+pub(crate) fn spawn_observers_on(
+    stage: Stage,
+    store: Arc<dyn Store>,
+    observers: Observers,
+) -> Result<ObserverPump, SpawnError> {
     check(&observers)?;
-    let store: Arc<dyn Store> = Arc::new(store);
     let board = Arc::new(Board::new(observers.observers.len()));
     let mut pump = ObserverPump {
         id: next_id(),
@@ -58,7 +66,7 @@ pub fn spawn_observers(
     };
     for (index, observer) in observers.observers.into_iter().enumerate() {
         let name: Arc<str> = observer.name.as_str().into();
-        if let Err(source) = start(&mut pump, index, observer, &store) {
+        if let Err(source) = start(&stage, &mut pump, index, observer, &store) {
             // Those that run are told to stop, and nobody waits for them.
             pump.begin_shutdown();
             pump.budget = Duration::ZERO;
@@ -87,6 +95,7 @@ fn check(observers: &Observers) -> Result<(), SpawnError> {
 }
 
 fn start(
+    stage: &Stage,
     pump: &mut ObserverPump,
     index: usize,
     observer: Observer,
@@ -98,10 +107,11 @@ fn start(
     let caller = {
         let max = store.bounds().failure_detail_bytes_max;
         let on_thread = Arc::new(move || enter_group(id));
-        Caller::start(name.clone(), callback, max, on_thread, inbox.clone())?
+        Caller::start(stage.clone(), name.clone(), callback, max, on_thread, inbox.clone())?
     };
     let name: Arc<str> = name.into();
     let parts = PumpParts {
+        stage: stage.clone(),
         index,
         observer: Arc::clone(&name),
         store: Arc::clone(store),
@@ -119,7 +129,7 @@ fn start(
         enter_group(id);
         Pump::new(parts).run();
     };
-    thread::Builder::new().name(format!("{name}-obs")).spawn(work)?;
+    stage.spawn(format!("{name}-obs"), work)?;
     pump.names.push(name);
     pump.inboxes.push(inbox);
     pump.subscriptions.push(store.hub().watch(hint));

@@ -10,11 +10,12 @@ use crate::kernel::observer::Ending;
 use crate::kernel::text::clean;
 use crate::observer::CallbackResult;
 use crate::registry::panic_message;
+use crate::stage::Stage;
 use crate::store::Observation;
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::{io, thread};
 
 /// What the user gave.
 pub(crate) type Callback = dyn Fn(&Observation) -> CallbackResult + Send + Sync;
@@ -23,6 +24,7 @@ type Order = (u64, Box<Observation>);
 
 /// The handle; dropping it lets the thread end when its callback has.
 pub(crate) struct Caller {
+    stage: Stage,
     name: String,
     callback: Arc<Callback>,
     detail_bytes_max: usize,
@@ -35,6 +37,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Starts the thread. `on_thread` runs at the beginning of each.
     pub(crate) fn start(
+        stage: Stage,
         name: String,
         callback: Arc<Callback>,
         detail_bytes_max: usize,
@@ -42,7 +45,17 @@ impl Caller {
         pump: Sender<Message>,
     ) -> io::Result<Self> {
         let (orders, given) = unbounded();
-        let caller = Self { name, callback, detail_bytes_max, on_thread, pump, orders, thread: 0 };
+        let max = detail_bytes_max;
+        let caller = Self {
+            stage,
+            name,
+            callback,
+            detail_bytes_max: max,
+            on_thread,
+            pump,
+            orders,
+            thread: 0,
+        };
         caller.spawn(given)?;
         Ok(caller)
     }
@@ -50,10 +63,10 @@ impl Caller {
     fn spawn(&self, given: Receiver<Order>) -> io::Result<()> {
         let (callback, on_thread) = (Arc::clone(&self.callback), Arc::clone(&self.on_thread));
         let (pump, number, max) = (self.pump.clone(), self.thread, self.detail_bytes_max);
-        let name = format!("{}-c{number}", self.name);
+        let (name, stage) = (format!("{}-c{number}", self.name), self.stage.clone());
         let work = move || {
             on_thread();
-            for (delivery, observation) in given {
+            while let Ok((delivery, observation)) = stage.receive(&given, None) {
                 let ending = run(&*callback, &observation, max);
                 // A pump that is gone does not hear it: its cursor lapses.
                 let _ = pump.send(Message::Done { thread: number, delivery, ending });
@@ -61,7 +74,7 @@ impl Caller {
             // The user's: what it captured may panic as it is dropped.
             dispose(Box::new(callback));
         };
-        thread::Builder::new().name(name).spawn(work).map(drop)
+        self.stage.spawn(name, work).map(drop)
     }
 
     /// Hands a delivery to the thread, which is free.

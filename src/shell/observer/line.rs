@@ -4,10 +4,10 @@
 use super::super::calls::{Answer, Called};
 use super::super::clock::StoreTime;
 use super::super::faults::Fault;
+use crate::stage::Stage;
 use crate::store::{FaultClass, Observed, Resolved, Session, Store, StoreError, classify};
 use crate::{Timestamp, telemetry};
 use std::sync::Arc;
-use std::time::Instant;
 
 impl Answer for Observed {
     fn store_time(&self) -> Timestamp {
@@ -27,6 +27,7 @@ impl Answer for Resolved {
 
 /// The pump's session, opened anew when it is lost, and what is known of the store's clock through it.
 pub(super) struct Line {
+    stage: Stage,
     observer: Arc<str>,
     store: Arc<dyn Store>,
     session: Option<Box<dyn Session>>,
@@ -35,8 +36,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(observer: Arc<str>, store: Arc<dyn Store>) -> Self {
-        Self { observer, store, session: None, time: StoreTime::default(), faults: 0 }
+    pub(super) fn new(stage: Stage, observer: Arc<str>, store: Arc<dyn Store>) -> Self {
+        let time = StoreTime::new(stage.clone());
+        Self { stage, observer, store, session: None, time, faults: 0 }
     }
 
     pub(super) fn call<T: Answer>(
@@ -47,12 +49,12 @@ impl Line {
             Ok(session) => session,
             Err(error) => return self.failed(error, false),
         };
-        let sent = Instant::now();
+        let sent = self.stage.now();
         match operation(session.as_mut()) {
             Ok(answer) => {
                 self.session = Some(session);
                 // A jump of the store's clock at worst repeats a delivery.
-                let _jump = self.time.anchor(answer.store_time(), sent, Instant::now());
+                let _jump = self.time.anchor(answer.store_time(), sent, self.stage.now());
                 self.answered();
                 Ok(Called::Answered(answer))
             }

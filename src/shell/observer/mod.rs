@@ -17,6 +17,7 @@ use super::faults::Fault;
 use crate::contain::dispose;
 use crate::invariant;
 use crate::kernel::observer::{Command, Config, Driver, Ending, Event, Note, Resolution};
+use crate::stage::Stage;
 use crate::store::{Observe, ObserverStart, Resolve, Store, TransitionFilter, Watch};
 use crate::{WorkerId, telemetry};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -63,6 +64,7 @@ impl Watch for Hint {
 
 /// What a pump needs.
 pub(crate) struct PumpParts {
+    pub(crate) stage: Stage,
     pub(crate) index: usize,
     pub(crate) observer: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
@@ -95,7 +97,8 @@ pub(crate) struct Pump {
 impl Pump {
     /// To be called on the pump's own thread.
     pub(crate) fn new(parts: PumpParts) -> Self {
-        let store = Line::new(Arc::clone(&parts.observer), Arc::clone(&parts.store));
+        let store =
+            Line::new(parts.stage.clone(), Arc::clone(&parts.observer), Arc::clone(&parts.store));
         Self {
             worker: WorkerId::new(),
             driver: Driver::new(parts.driver.clone()),
@@ -116,6 +119,12 @@ impl Pump {
             Ok(Err(fault)) => Some(fault),
             Err(payload) => Some(Fault::from_panic(payload)),
         };
+        if self.parts.stage.has_crashed() {
+            // The process is gone, and its last words with it.
+            let (index, board) = (self.parts.index, Arc::clone(&self.parts.board));
+            dispose(Box::new(self));
+            return board.ended(index, None);
+        }
         if let Some(fault) = &fault {
             self.tell_end(fault);
         }
@@ -149,7 +158,7 @@ impl Pump {
     }
 
     fn receive(&mut self) -> Result<(), Fault> {
-        match self.parts.inbox.recv_deadline(self.wake_at()) {
+        match self.parts.stage.receive(&self.parts.inbox, Some(self.wake_at())) {
             Ok(message) => self.hear(message),
             Err(RecvTimeoutError::Timeout) => self.step(Event::Due),
             // The caller holds a sender as long as this pump runs.
@@ -168,7 +177,7 @@ impl Pump {
         let driver = self.driver.wake_at(self.store.time.now());
         let driver = driver.map(|at| self.store.time.reached_at(at));
         let callback = self.running.and_then(|(.., began)| began.checked_add(self.parts.timeout));
-        let latest = Instant::now() + Duration::from_secs(3600);
+        let latest = self.parts.stage.now() + Duration::from_secs(3600);
         [driver, callback, self.stop_at].into_iter().flatten().min().unwrap_or(latest)
     }
 
@@ -185,7 +194,7 @@ impl Pump {
             }
             Message::Stop if !self.is_stopping => {
                 self.is_stopping = true;
-                self.stop_at = Instant::now().checked_add(self.parts.budget);
+                self.stop_at = self.parts.stage.now().checked_add(self.parts.budget);
                 self.step(Event::StopRequested);
             }
             Message::Stop => {}
@@ -197,7 +206,7 @@ impl Pump {
     }
 
     fn keep_deadlines(&mut self) -> Result<(), Fault> {
-        let now = Instant::now();
+        let now = self.parts.stage.now();
         if self.stop_at.take_if(|at| *at <= now).is_some() {
             self.step(Event::StopDeadline);
         }
@@ -220,6 +229,10 @@ impl Pump {
         let (is_holding, left_behind) = (self.driver.is_holding(), self.driver.left_behind());
         self.parts.board.update(self.parts.index, |progress| {
             (progress.is_holding, progress.left_behind) = (is_holding, left_behind);
+            #[cfg(feature = "testing")]
+            {
+                progress.is_resting = self.driver.is_resting();
+            }
         });
         Ok(())
     }
@@ -236,7 +249,7 @@ impl Pump {
             }
             Command::Deliver { delivery, observation } => {
                 let position = observation.transition.position;
-                self.running = Some((delivery, position, Instant::now()));
+                self.running = Some((delivery, position, self.parts.stage.now()));
                 self.parts.caller.call(delivery, observation);
                 Ok(())
             }
