@@ -486,6 +486,10 @@ impl Wake for Relay {
     fn wake(&self, queue: &str, due_in: Duration) {
         self.0.wake(queue, due_in);
     }
+
+    fn schedules_changed(&self) {
+        self.0.schedules_changed();
+    }
 }
 
 impl crate::store::Watch for Relay {
