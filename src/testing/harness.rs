@@ -228,7 +228,6 @@ impl Harness {
     /// assert!(harness.schedules().list()?[0].last_tick.is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn schedules(&self) -> Schedules {
         self.client.schedules()
     }
