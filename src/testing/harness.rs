@@ -217,12 +217,15 @@ impl Harness {
     ///
     /// ```
     /// use backwave::schedule::Schedule;
-    /// use backwave::{NewJob, Registry, testing::Harness};
+    /// use backwave::{Registry, testing::Harness};
     /// use std::time::Duration;
     ///
-    /// let registry = Registry::new().handle_raw("report", |_, _| Ok(()));
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Report;
+    /// # impl backwave::Job for Report { const WIRE_NAME: &'static str = "report"; }
+    /// let registry = Registry::new().handle(|_, _: Report| Ok(()));
     /// let mut harness = Harness::new(registry);
-    /// let nightly = Schedule::cron("nightly", "30 3 * * *", NewJob::raw("report", "{}"));
+    /// let nightly = Schedule::cron("nightly", "30 3 * * *", &Report);
     /// harness.schedules().declare("shop", [nightly])?;
     /// harness.advance(Duration::from_secs(7 * 86_400));
     /// assert!(harness.schedules().list()?[0].last_tick.is_some());
