@@ -259,8 +259,7 @@ fn a_paused_schedule_does_not_run_until_it_is_resumed_and_a_trigger_runs_at_once
 }
 
 #[test]
-fn a_delivery_that_fails_is_tried_again_when_it_is_due_and_what_a_crash_interrupts_comes_after_it()
-{
+fn a_delivery_that_fails_is_tried_again_when_it_is_due_and_after_a_crash() {
     let mut harness = Harness::new(succeeding());
     let tries = Arc::new(Mutex::new(Vec::new()));
     let (told, fails) = (Arc::clone(&tries), Arc::new(AtomicU32::new(2)));
