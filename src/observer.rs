@@ -12,8 +12,8 @@ pub use crate::store::{
 };
 pub use options::ObserverOptions;
 pub use spawn::spawn_observers;
-#[cfg(all(test, feature = "testing"))]
-pub(crate) use spawn::spawn_on;
+#[cfg(feature = "testing")]
+pub(crate) use spawn::spawn_observers_on;
 
 use crate::group::{CALL_GRACE, is_on_thread_of};
 use crate::shell::observer::{Board, Callback, Message, Progress};
@@ -76,11 +76,13 @@ impl Observation {
 /// assert_eq!(observers.names().collect::<Vec<_>>(), ["alerts"]);
 /// ```
 #[must_use = "observers run once they are spawned"]
+#[derive(Clone)]
 pub struct Observers {
     observers: Vec<Observer>,
     budget: Duration,
 }
 
+#[derive(Clone)]
 struct Observer {
     name: String,
     filter: TransitionFilter,
@@ -226,6 +228,12 @@ impl ObserverPump {
         }
         let deadline = Instant::now().checked_add(self.budget.saturating_add(CALL_GRACE));
         self.report(self.board.wait_ended(deadline))
+    }
+
+    /// Whether each has ended or rests: has nothing to tell, and nothing to try again.
+    #[cfg(feature = "testing")]
+    pub(crate) fn rests(&self) -> bool {
+        self.board.all().iter().all(|pump| pump.is_resting || pump.ended.is_some())
     }
 
     /// How each observer fares, in the order in which they were added. Reads memory, never blocks on the store.

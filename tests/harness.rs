@@ -1,8 +1,11 @@
 //! Jobs under test on virtual time: everything moves when the test says so, and the same way each time.
 
+use backwave::observer::{ObserverOptions, TransitionFilter};
+use backwave::schedule::Schedule;
 use backwave::testing::{Harness, Mishap, under_mishaps};
 use backwave::{
-    GroupOptions, HealthStatus, Job, JobError, JobId, JobState, NewJob, Registry, RetryPolicy,
+    GroupOptions, HealthStatus, Job, JobError, JobId, JobState, NewJob, Observers, Registry,
+    RetryPolicy,
 };
 use serde::{Deserialize, Serialize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -197,4 +200,87 @@ fn each_mishap_comes_when_it_is_told_to() {
     assert_eq!(attempts("run-twice@0"), (2, 0));
     assert_eq!(attempts("clock-step@0"), (2, 1));
     assert_eq!(attempts("crash-before-report@7"), (1, 0));
+}
+
+fn succeeded() -> TransitionFilter {
+    TransitionFilter::new().state(JobState::Succeeded)
+}
+
+#[test]
+fn a_year_of_a_nightly_schedule_runs_each_night_once_and_an_observer_sees_each_success_in_order() {
+    let (ticks, seen) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let registry = Registry::new().handle_with(&ticks, |ticks: &Mutex<Vec<_>>, ctx, _: Step| {
+        ticks.lock().unwrap().push((ctx.tick().unwrap(), ctx.job_id()));
+        Ok(())
+    });
+    let mut harness = Harness::new(registry);
+    let told = Arc::clone(&seen);
+    harness.observe(Observers::new().on("alerts", succeeded(), move |what| {
+        told.lock().unwrap().push((what.transition.position, what.job));
+        Ok(())
+    }));
+    // With the clocks changing at 02:00 and 03:00, half past two is in the gap and in the repeated hour.
+    let nightly = Schedule::cron("nightly", "30 2 * * *", &Step(1)).zone("Europe/Berlin");
+    let planned = nightly.next_times_after(harness.now(), 365).unwrap();
+    harness.schedules().declare("shop", [nightly]).unwrap();
+    let span = planned.last().unwrap().since(harness.now());
+    harness.advance(span + Duration::from_secs(60));
+    let ticks = ticks.lock().unwrap().clone();
+    assert_eq!(ticks.iter().map(|(tick, _)| *tick).collect::<Vec<_>>(), planned);
+    let seen = seen.lock().unwrap().clone();
+    assert!(seen.is_sorted_by(|one, next| one.0 < next.0));
+    let jobs = |list: &[(_, JobId)]| list.iter().map(|(_, job)| *job).collect::<Vec<_>>();
+    let run = ticks.iter().map(|(_, job)| *job).collect::<Vec<_>>();
+    assert_eq!(jobs(&seen), run);
+}
+
+#[test]
+fn a_paused_schedule_does_not_run_until_it_is_resumed_and_a_trigger_runs_at_once() {
+    let mut harness = Harness::new(succeeding());
+    let hourly = Schedule::every("hourly", HOUR, &Step(1));
+    let schedules = harness.schedules();
+    schedules.declare("shop", [hourly]).unwrap();
+    let runs = |harness: &Harness| {
+        let counts = harness.monitor().counts().unwrap();
+        counts.iter().map(|count| count.count).sum::<u64>()
+    };
+    harness.advance(5 * HOUR + HOUR / 2);
+    let before = runs(&harness);
+    assert_eq!(before, 5);
+    schedules.pause("hourly").unwrap();
+    harness.advance(5 * HOUR);
+    assert_eq!(runs(&harness), before);
+    let job = schedules.trigger("hourly").unwrap();
+    harness.run_until_idle();
+    assert_eq!(harness.job(job).state, JobState::Succeeded);
+    schedules.resume("hourly").unwrap();
+    harness.advance(2 * HOUR);
+    assert_eq!(runs(&harness), before + 3);
+}
+
+#[test]
+fn a_delivery_that_fails_is_tried_again_when_it_is_due_and_after_a_crash() {
+    let mut harness = Harness::new(succeeding());
+    let tries = Arc::new(Mutex::new(Vec::new()));
+    let (told, fails) = (Arc::clone(&tries), Arc::new(AtomicU32::new(2)));
+    let options = ObserverOptions::new().retry(RetryPolicy::new(5).fixed(HOUR).jitter_percent(0));
+    let observers = Observers::new().on_with("alerts", succeeded(), options, move |what| {
+        told.lock().unwrap().push(what.job);
+        let left = fails.load(Ordering::SeqCst);
+        fails.store(left.saturating_sub(1), Ordering::SeqCst);
+        if left > 0 { Err("not now".into()) } else { Ok(()) }
+    });
+    harness.observe(observers);
+    let job = harness.enqueue(&Step(1));
+    harness.run_until_idle();
+    assert_eq!(*tries.lock().unwrap(), [job]);
+    harness.advance(HOUR - Duration::from_secs(1));
+    assert_eq!(*tries.lock().unwrap(), [job]);
+    harness.advance(Duration::from_secs(2));
+    assert_eq!(*tries.lock().unwrap(), [job, job]);
+    harness.crash();
+    harness.restart();
+    harness.advance(2 * HOUR);
+    assert_eq!(*tries.lock().unwrap(), [job, job, job]);
+    harness.stop();
 }

@@ -42,11 +42,11 @@ pub fn spawn_observers(
     store: impl Store,
     observers: Observers,
 ) -> Result<ObserverPump, SpawnError> {
-    spawn_on(Stage::Process, Arc::new(store), observers)
+    spawn_observers_on(Stage::Process, Arc::new(store), observers)
 }
 
 /// The same, where the stage says.
-pub(crate) fn spawn_on(
+pub(crate) fn spawn_observers_on(
     stage: Stage,
     store: Arc<dyn Store>,
     observers: Observers,

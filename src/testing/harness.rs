@@ -7,10 +7,13 @@ use super::{StoreCall, VirtualClock};
 use crate::group::spawn_on;
 use crate::id::Seeding;
 use crate::monitor::Monitor;
+use crate::observer::{ObserverPump, ObserverReport, spawn_observers_on};
 use crate::operator::Operator;
+use crate::schedule::Schedules;
+use crate::stage::Stage;
 use crate::store::{Hub, JobRecord, Store, Wake};
 use crate::{
-    Client, Group, GroupOptions, Health, JobId, JobState, MemoryStore, NewJob, Registry,
+    Client, Group, GroupOptions, Health, JobId, JobState, MemoryStore, NewJob, Observers, Registry,
     ShutdownReport, Timestamp,
 };
 use std::fmt;
@@ -66,6 +69,8 @@ pub struct Harness {
     counts: Arc<parking_lot::Mutex<std::collections::BTreeMap<(usize, u8), u64>>>,
     health: Arc<Health>,
     running: Option<Running>,
+    /// What every process runs beside its group.
+    observers: Vec<Observers>,
     processes: u64,
     _seeding: Seeding,
 }
@@ -74,7 +79,20 @@ struct Running {
     group: Group,
     process: ProcessId,
     host: Arc<Host>,
-    _relay: crate::store::Subscription,
+    stage: Stage,
+    link: Link,
+    observers: Vec<ObserverPump>,
+    _relay: [crate::store::Subscription; 2],
+}
+
+impl Running {
+    fn observe(&mut self, observers: Observers) {
+        let (stage, store) = (self.stage.clone(), Arc::new(self.link.clone()));
+        match spawn_observers_on(stage, store, observers) {
+            Ok(pump) => self.observers.push(pump),
+            Err(error) => panic!("the observers do not start: {error}"),
+        }
+    }
 }
 
 /// How a [`Harness`] is to be.
@@ -136,6 +154,7 @@ impl HarnessBuilder {
             counts: Arc::default(),
             health: Arc::new(Health::new()),
             running: None,
+            observers: Vec::new(),
             processes: 0,
             _seeding: seeding,
         };
@@ -192,6 +211,52 @@ impl Harness {
     #[must_use]
     pub fn operator(&self) -> Operator {
         self.client.operator("test")
+    }
+
+    /// Schedules: declared, paused, triggered here, and carried out by the group as virtual time comes to them.
+    ///
+    /// ```
+    /// use backwave::schedule::Schedule;
+    /// use backwave::{Registry, testing::Harness};
+    /// use std::time::Duration;
+    ///
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Report;
+    /// # impl backwave::Job for Report { const WIRE_NAME: &'static str = "report"; }
+    /// let registry = Registry::new().handle(|_, _: Report| Ok(()));
+    /// let mut harness = Harness::new(registry);
+    /// let nightly = Schedule::cron("nightly", "30 3 * * *", &Report);
+    /// harness.schedules().declare("shop", [nightly])?;
+    /// harness.advance(Duration::from_secs(7 * 86_400));
+    /// assert!(harness.schedules().list()?[0].last_tick.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schedules(&self) -> Schedules {
+        self.client.schedules()
+    }
+
+    /// Runs observers beside the group: in its process, so that [`Self::crash`] ends them too, and
+    /// [`Self::restart`] starts them again. A callback that is to be told of what is written from now on is
+    /// registered when this returns.
+    ///
+    /// A callback takes no virtual time.
+    ///
+    /// # Panics
+    /// When they are refused.
+    pub fn observe(&mut self, observers: Observers) {
+        if let Some(running) = &mut self.running {
+            running.observe(observers.clone());
+        }
+        self.observers.push(observers);
+        self.world.run_until(self.world.elapsed());
+        self.revive();
+    }
+
+    /// How the observers of the running process fare.
+    #[must_use]
+    pub fn observer_reports(&self) -> Vec<ObserverReport> {
+        let pumps = self.running.iter().flat_map(|running| &running.observers);
+        pumps.flat_map(ObserverPump::reports).collect()
     }
 
     /// A job as it stands.
@@ -266,6 +331,13 @@ impl Harness {
         loop {
             self.world.run_until(self.world.elapsed());
             let (is_over, report) = running.group.ending();
+            if is_over {
+                // The observers stop last, to tell of how the jobs ended.
+                running.observers.iter().for_each(ObserverPump::begin_shutdown);
+            }
+            let has_ended =
+                |pump: &ObserverPump| pump.reports().iter().all(|one| one.end.is_some());
+            let is_over = is_over && running.observers.iter().all(has_ended);
             if is_over || self.world.elapsed() >= limit {
                 return report;
             }
@@ -292,7 +364,9 @@ impl Harness {
         let process = ProcessId(self.processes);
         let (stage, host) = self.world.stage(process, HostClock::default());
         let hub = Hub::new();
-        let relay = self.store.hub().subscribe(Arc::new(Relay(hub.clone())));
+        let relay = Arc::new(Relay(hub.clone()));
+        let outer = self.store.hub();
+        let relay = [outer.subscribe(Arc::clone(&relay) as _), outer.watch(relay)];
         let link = Link::new(LinkParts {
             world: self.world.clone(),
             node: 0,
@@ -307,17 +381,29 @@ impl Harness {
         });
         self.health = Arc::new(Health::new());
         let (registry, options) = (self.registry.clone(), self.options.clone());
-        match spawn_on(stage, Arc::new(link), registry, options, Arc::clone(&self.health)) {
-            Ok(group) => self.running = Some(Running { group, process, host, _relay: relay }),
+        let (health, store) = (Arc::clone(&self.health), Arc::new(link.clone()));
+        let group = match spawn_on(stage.clone(), store, registry, options, health) {
+            Ok(group) => group,
             Err(error) => panic!("the group does not start: {error}"),
+        };
+        let mut running =
+            Running { group, process, host, stage, link, observers: Vec::new(), _relay: relay };
+        for observers in &self.observers {
+            running.observe(observers.clone());
         }
+        self.running = Some(running);
     }
 
     /// Goes on to whatever is next, at most to `target`. Whether that is reached.
     fn step(&mut self, target: i64) -> bool {
         if self.idle().is_some() && self.world.elapsed() < target {
             let latest = target.min(self.world.elapsed() + LEAP_MAX);
-            let next = self.world.next_wake_but_ticks().unwrap_or(latest).min(latest);
+            let next = if self.observers_rest() {
+                self.world.next_wake_but_looks()
+            } else {
+                self.world.next_wake_but_ticks()
+            };
+            let next = next.unwrap_or(latest).min(latest);
             self.world.leap(next);
         }
         self.step_once(target)
@@ -353,6 +439,10 @@ impl Harness {
         let probe = running.group.ask_idle();
         self.world.run_until(self.world.elapsed());
         running.group.was_idle(probe)
+    }
+
+    fn observers_rest(&self) -> bool {
+        self.running.iter().flat_map(|running| &running.observers).all(ObserverPump::rests)
     }
 
     fn has_live_jobs(&self) -> bool {
@@ -397,6 +487,16 @@ struct Relay(Hub);
 impl Wake for Relay {
     fn wake(&self, queue: &str, due_in: Duration) {
         self.0.wake(queue, due_in);
+    }
+
+    fn schedules_changed(&self) {
+        self.0.schedules_changed();
+    }
+}
+
+impl crate::store::Watch for Relay {
+    fn transitions_written(&self) {
+        self.0.transitions_written();
     }
 }
 

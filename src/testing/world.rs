@@ -184,6 +184,12 @@ impl World {
         self.0.state.lock().next_wake(|actor| !actor.name.ends_with("-tick"))
     }
 
+    /// The same without the pumps of observers, which all rest: hints wake them.
+    pub(crate) fn next_wake_but_looks(&self) -> Option<i64> {
+        let looks = |actor: &Actor| ["-tick", "-obs"].iter().any(|end| actor.name.ends_with(end));
+        self.0.state.lock().next_wake(|actor| !looks(actor))
+    }
+
     /// Moves the time on without running what would have been due in between; it runs late.
     pub(crate) fn leap(&self, target: i64) {
         self.0.now.fetch_max(target, Ordering::SeqCst);

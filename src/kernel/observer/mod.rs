@@ -152,6 +152,18 @@ impl Driver {
         self.hold.is_some()
     }
 
+    /// Whether nothing is in hand, so that waking late makes nothing late that was written with a hint.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_resting(&self) -> bool {
+        self.hold.is_some()
+            && matches!(self.asked, Asked::Nothing)
+            && self.running.is_none()
+            && self.retry_at.is_none()
+            && self.batch.is_empty()
+            && self.again.is_empty()
+            && self.pending.is_empty()
+    }
+
     pub(crate) const fn left_behind(&self) -> u32 {
         self.left_behind
     }

@@ -2,7 +2,9 @@
 
 use super::scenes::add;
 use super::stage::{FEW, MANY, Scene, Time, Turns};
-use crate::observer::{CallbackResult, ObserverOptions, ObserverPump, TransitionFilter, spawn_on};
+use crate::observer::{
+    CallbackResult, ObserverOptions, ObserverPump, TransitionFilter, spawn_observers_on,
+};
 use crate::store::{Observation, Store};
 use crate::{MemoryStore, Observers, RetryPolicy};
 use parking_lot::Mutex;
@@ -17,7 +19,8 @@ fn start(
     callback: impl Fn(&Observation) -> CallbackResult + Send + Sync + 'static,
 ) -> ObserverPump {
     let observers = Observers::new().on_with("scene", TransitionFilter::new(), options, callback);
-    let pump = spawn_on(turns.stage(), Arc::new(store.clone()), observers).expect("it starts");
+    let pump =
+        spawn_observers_on(turns.stage(), Arc::new(store.clone()), observers).expect("it starts");
     turns.wait(|| pump.reports()[0].is_holding);
     pump
 }

@@ -13,6 +13,9 @@ pub(crate) struct Progress {
     pub(crate) last_failure: Option<String>,
     pub(crate) left_behind: u32,
     pub(crate) is_holding: bool,
+    /// That it holds the cursor and has nothing in hand: it wakes only to look whether there is more.
+    #[cfg(feature = "testing")]
+    pub(crate) is_resting: bool,
     /// That it has ended, and by which fault.
     pub(crate) ended: Option<Option<HaltState>>,
 }

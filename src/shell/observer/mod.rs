@@ -123,6 +123,12 @@ impl Pump {
             Ok(Err(fault)) => Some(fault),
             Err(payload) => Some(Fault::from_panic(payload)),
         };
+        if self.parts.stage.has_crashed() {
+            // The process is gone, and its last words with it.
+            let (index, board) = (self.parts.index, Arc::clone(&self.parts.board));
+            dispose(Box::new(self));
+            return board.ended(index, None);
+        }
         if let Some(fault) = &fault {
             self.tell_end(fault);
         }
@@ -229,6 +235,10 @@ impl Pump {
         let (is_holding, left_behind) = (self.driver.is_holding(), self.driver.left_behind());
         self.parts.board.update(self.parts.index, |progress| {
             (progress.is_holding, progress.left_behind) = (is_holding, left_behind);
+            #[cfg(feature = "testing")]
+            {
+                progress.is_resting = self.driver.is_resting();
+            }
         });
         Ok(())
     }
