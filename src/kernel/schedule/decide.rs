@@ -15,6 +15,8 @@ use std::time::Duration;
 pub(crate) struct Plan {
     pub(crate) timing: Timing,
     pub(crate) definition: Definition,
+    /// Whether new zone data may bring a tick forward: it is looked at again and again then.
+    pub(crate) may_move: bool,
 }
 
 impl Plan {
@@ -25,7 +27,8 @@ impl Plan {
     pub(crate) fn read(record: &ScheduleRecord, zone_of: ZoneOf<'_>) -> Result<Self, String> {
         let definition = Definition::read(&record.row.definition)?;
         let timing = TimingText::read(&record.row.timing).and_then(|text| text.resolve(zone_of));
-        Ok(Self { timing: timing.map_err(|fault| fault.to_string())?, definition })
+        let timing = timing.map_err(|fault| fault.to_string())?;
+        Ok(Self { may_move: timing.may_move(), timing, definition })
     }
 }
 
@@ -44,8 +47,7 @@ pub(crate) fn decide(
     let cursor = ripe.map_or(record.cursor, |ripe| ripe.newest);
     let next_tick = plan.timing.next(cursor);
     let ripens_at = next_tick.map(|tick| plan.timing.ripens_at(name, tick));
-    let look_at =
-        ripens_at.map(|at| if plan.timing.may_move() { at.min(now + LOOK_MAX) } else { at });
+    let look_at = ripens_at.map(|at| if plan.may_move { at.min(now + LOOK_MAX) } else { at });
     let mut row = MintRow::new(name.to_owned(), record.revision, cursor, look_at);
     row.next_tick = next_tick;
     row.no_overlap = plan.definition.no_overlap;
@@ -56,7 +58,7 @@ pub(crate) fn decide(
 }
 
 fn settle(row: &mut MintRow, plan: &Plan, ripe: Ripe, now: Timestamp) {
-    let Plan { timing, definition } = plan;
+    let Plan { timing, definition, .. } = plan;
     let age = now.since(timing.ripens_at(&row.name, ripe.newest));
     let is_minted = definition.catch_up == CatchUp::Coalesce || age <= definition.grace();
     row.missed = match (definition.catch_up, is_minted) {

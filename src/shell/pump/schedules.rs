@@ -7,15 +7,17 @@ use crate::contain::contained;
 use crate::kernel::driver::{Event, Look};
 use crate::kernel::schedule::Plan;
 use crate::schedule::zone_of;
+use crate::stage::Stage;
 use crate::store::{MintRow, Minting, ScheduleRecord};
 use std::time::Duration;
 
 impl Pump {
     pub(super) fn look_at_schedules(&mut self, max: u32) -> Result<(), Fault> {
         let called = self.store.call(&self.parts.pen, |session| session.due_schedules(max))?;
+        let stage = &self.parts.stage;
         self.step(match called {
             Called::Answered(found) => Event::SchedulesLookedAt {
-                looks: found.due.into_iter().map(look).collect(),
+                looks: found.due.into_iter().map(|record| look(record, stage)).collect(),
                 next_at: found.next_at,
                 store_time: found.store_time,
             },
@@ -44,8 +46,12 @@ impl Pump {
 }
 
 /// Reads a schedule's texts. Whatever they do to their readers, it is that schedule's fault and no pump's.
-fn look(record: ScheduleRecord) -> Look {
+fn look(record: ScheduleRecord, stage: &Stage) -> Look {
     let plan = contained(|| Plan::read(&record, &zone_of));
-    let plan = plan.unwrap_or_else(|| Err("reading it has failed".to_owned()));
+    let mut plan = plan.unwrap_or_else(|| Err("reading it has failed".to_owned()));
+    if let (Ok(plan), true) = (&mut plan, stage.is_simulated()) {
+        // Zone data come with the time of the world outside.
+        plan.may_move = false;
+    }
     Look { record, plan }
 }

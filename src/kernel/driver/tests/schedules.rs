@@ -22,7 +22,8 @@ fn plan(seconds: u64) -> Plan {
     let text = TimingText { every_us: Some(seconds * 1_000_000), ..TimingText::default() };
     let mut definition = Definition::of(JobRow::new(JobId::new(), "report")).unwrap();
     definition.grace_us = 60_000_000;
-    Plan { timing: text.resolve(&|_| Err(String::new())).unwrap(), definition }
+    let timing = text.resolve(&|_| Err(String::new())).unwrap();
+    Plan { timing, definition, may_move: false }
 }
 
 impl Scene {

@@ -19,7 +19,8 @@ fn plan(timing: &TimingText, catch_up: CatchUp) -> Result<Plan, String> {
     let mut definition = Definition::of(JobRow::new(JobId::new(), "report")).unwrap();
     definition.catch_up = catch_up;
     definition.grace_us = 60_000_000;
-    Ok(Plan { timing: timing.resolve(&zone_of).unwrap(), definition })
+    let timing = timing.resolve(&zone_of).unwrap();
+    Ok(Plan { may_move: timing.may_move(), timing, definition })
 }
 
 fn tick_of(row: &MintRow) -> Option<Timestamp> {
