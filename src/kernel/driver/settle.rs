@@ -9,7 +9,7 @@ use crate::kernel::retry::RetryPolicy;
 use crate::kernel::verdict::Verdict;
 use crate::store::{LeaseRef, Mode, Outcome, OutcomeRow, Receipt, RowReport, StaleReason};
 use crate::{CancelReason, JobId, JobState, Timestamp, WorkerId};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// Outcomes that are decided and not yet known to be written.
@@ -19,6 +19,8 @@ pub(super) struct Outcomes {
     worker: WorkerId,
     next_sequence: u64,
     waiting: Vec<Waiting>,
+    /// How many of those are of a reaper, which an outcome of our own may supersede.
+    reaps: usize,
     /// Facts about the rows under way, in their order.
     under_way: Option<Vec<Facts>>,
     /// When the oldest of those waiting was decided.
@@ -54,6 +56,7 @@ impl Outcomes {
             worker,
             next_sequence: 1,
             waiting: Vec::new(),
+            reaps: 0,
             under_way: None,
             oldest_at: None,
             ticked: false,
@@ -99,7 +102,7 @@ impl Outcomes {
     /// The next report: at most one row of each job, so that no two decisions about one job meet in a
     /// batch.
     pub(super) fn take_batch(&mut self) -> Vec<OutcomeRow> {
-        let mut jobs = BTreeSet::new();
+        let mut jobs = HashSet::with_capacity(self.waiting.len().min(BATCH_MAX));
         let (mut rows, mut facts, mut later) = (Vec::new(), Vec::new(), Vec::new());
         for waiting in std::mem::take(&mut self.waiting) {
             if rows.len() < BATCH_MAX && jobs.insert(waiting.row.job) {
@@ -110,6 +113,7 @@ impl Outcomes {
             }
         }
         self.waiting = later;
+        self.count_reaps();
         self.under_way = Some(facts);
         if self.waiting.is_empty() {
             self.oldest_at = None;
@@ -121,14 +125,21 @@ impl Outcomes {
     fn add(&mut self, mut row: OutcomeRow, facts: Facts, now: Timestamp) {
         row.receipt = Receipt { pump: self.worker, sequence: self.next_sequence };
         self.next_sequence += 1;
-        if row.mode == Mode::Holder {
+        if row.mode == Mode::Reap {
+            self.reaps += 1;
+        } else if self.reaps > 0 {
             // It held a later lease than the dead one that was found: that one is settled already.
             let superseded =
                 |waiting: &Waiting| waiting.row.mode == Mode::Reap && waiting.row.job == row.job;
             self.waiting.retain(|waiting| !superseded(waiting));
+            self.count_reaps();
         }
         self.waiting.push(Waiting { row, facts });
         self.oldest_at.get_or_insert(now);
+    }
+
+    fn count_reaps(&mut self) {
+        self.reaps = self.waiting.iter().filter(|waiting| waiting.row.mode == Mode::Reap).count();
     }
 
     fn put_back(&mut self, rows: Vec<OutcomeRow>, in_doubt: bool) {
@@ -138,6 +149,7 @@ impl Outcomes {
             facts: Facts { in_doubt: facts.in_doubt || in_doubt, ..facts },
         });
         self.waiting.splice(..0, returned);
+        self.count_reaps();
         self.oldest_at = Some(Timestamp::MIN);
         self.alone = true;
     }
