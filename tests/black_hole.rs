@@ -217,7 +217,7 @@ fn a_client_whose_call_hangs_gets_an_answer_and_its_jobs_are_stored_once() {
     let scene = scene();
     let client = Client::new(scene.behind.clone());
     client.enqueue_many(drills(1, 0)).expect("accepted");
-    scene.proxy.arm(&["enqueue_v2("], Mischief::SwallowAnswer);
+    scene.proxy.arm(&["enqueue_fresh_v2("], Mischief::SwallowAnswer);
     let ids = [JobId::new(), JobId::new()];
     let jobs = || ids.map(|id| drill(0, 0).id(id));
     let began = Instant::now();

@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(5);
 const CLAIM: &[&str] = &["claim_v2("];
 const REPORT: &[&str] = &["report_v2("];
 const EXCHANGE: &[&str] = &["exchange_v2("];
-const ENQUEUE: &[&str] = &["enqueue_v2("];
+const ENQUEUE: &[&str] = &["enqueue_fresh_v2("];
 const ANY: &[&str] =
     &["claim_v2(", "report_v2(", "exchange_v2(", "hand_back_v2(", "held_by_v1(", "renew_v1("];
 

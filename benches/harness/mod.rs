@@ -3,6 +3,7 @@
 
 pub(crate) mod args;
 pub(crate) mod place;
+pub(crate) mod prices;
 pub(crate) mod raw_postgres;
 pub(crate) mod raw_sqlite;
 pub(crate) mod run;

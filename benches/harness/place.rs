@@ -5,7 +5,7 @@ use super::run::Pace;
 use super::{raw_postgres, raw_sqlite};
 use crate::support::database::Database;
 use backwave::store::sqlite::Synchronous;
-use backwave::store::{Session, Store};
+use backwave::store::{HistoryPolicy, Session, Store};
 use backwave::{MemoryStore, PostgresStore, SqliteStore};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -62,18 +62,26 @@ impl Place {
 
     /// A new, empty store.
     pub(crate) fn open(self) -> Opened {
+        self.open_keeping(HistoryPolicy::Off)
+    }
+
+    /// The same, which keeps so much of what becomes of jobs.
+    pub(crate) fn open_keeping(self, history: HistoryPolicy) -> Opened {
         match self {
-            Self::Memory => Opened { store: Arc::new(MemoryStore::new()), home: Home::Memory },
+            Self::Memory => {
+                let store = Arc::new(MemoryStore::new().with_history(history));
+                Opened { store, home: Home::Memory }
+            }
             Self::Sqlite(synchronous) => {
                 let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
                 let path = folder.path().join("jobs.db");
-                let store = SqliteStore::builder(&path).synchronous(synchronous);
+                let store = SqliteStore::builder(&path).synchronous(synchronous).history(history);
                 let store = Arc::new(store.open().expect("the file opens"));
                 Opened { store, home: Home::Sqlite { folder, synchronous } }
             }
             Self::Postgres => {
                 let database = Database::create();
-                let store = PostgresStore::builder(database.config());
+                let store = PostgresStore::builder(database.config()).history(history);
                 let store = Arc::new(store.open().expect("the server answers"));
                 Opened { store, home: Home::Postgres(Box::new(database)) }
             }

@@ -2,6 +2,7 @@
 
 use super::args::Args;
 use super::place::{Opened, Place};
+use super::prices::{self, Feature};
 use super::table::{Costs, Table};
 use crate::support::counted::{Calls, Counted, read};
 use backwave::store::{Accepts, Claim, Outcome, OutcomeRow, QueueQuota, Receipt, RowReport};
@@ -100,7 +101,12 @@ pub(crate) fn everything(place: &Place, args: &Args, table: &mut Table) {
     put("enqueue one by one", rate, costs);
     drop(opened);
     for (name, options) in groups() {
-        let (rate, costs) = drain(place, jobs, options);
+        let (rate, costs) = drain(place, jobs, options, &Feature::NONE);
+        put(name, rate, costs);
+    }
+    for (name, feature) in prices::features() {
+        let options = GroupOptions::new("bench").workers(100);
+        let (rate, costs) = drain(place, jobs, options, &feature);
         put(name, rate, costs);
     }
 }
@@ -119,16 +125,24 @@ const fn singles(jobs: usize) -> usize {
 }
 
 fn new_jobs(from: usize, to: usize) -> impl Iterator<Item = NewJob> {
-    (from..to).map(|number| NewJob::raw(NAME, payload(number)))
+    (from..to).map(plain_job)
+}
+
+pub(crate) fn plain_job(number: usize) -> NewJob {
+    NewJob::raw(NAME, payload(number))
 }
 
 fn enqueue_many(opened: &Opened, jobs: usize) -> (f64, Costs) {
+    enqueue(opened, jobs, plain_job)
+}
+
+fn enqueue(opened: &Opened, jobs: usize, job: fn(usize) -> NewJob) -> (f64, Costs) {
     let store = Counted::new(Arc::clone(&opened.store));
     let calls = Arc::clone(store.calls());
     let client = Client::new(store);
     let watch = Stopwatch::start(jobs);
     for from in (0..jobs).step_by(BULK) {
-        client.enqueue_many(new_jobs(from, jobs.min(from + BULK))).expect("accepted");
+        client.enqueue_many((from..jobs.min(from + BULK)).map(job)).expect("accepted");
     }
     enqueued(&watch, &calls)
 }
@@ -181,9 +195,10 @@ fn exchange(opened: &Opened, jobs: usize, batch: usize) -> (f64, Costs) {
 }
 
 /// A real group, from its start until nothing is due and everything is written.
-fn drain(place: &Place, jobs: usize, options: GroupOptions) -> (f64, Costs) {
-    let mut opened = place.open();
-    enqueue_many(&opened, jobs);
+fn drain(place: &Place, jobs: usize, options: GroupOptions, feature: &Feature) -> (f64, Costs) {
+    let mut opened = place.open_keeping(feature.history);
+    let observers = (feature.prepare)(&opened);
+    enqueue(&opened, jobs, feature.job);
     let commits = opened.commits();
     let store = Counted::new(Arc::clone(&opened.store));
     let calls = Arc::clone(store.calls());
@@ -192,7 +207,7 @@ fn drain(place: &Place, jobs: usize, options: GroupOptions) -> (f64, Costs) {
     let group = spawn_group(store, registry, options, Arc::new(Health::new())).expect("it starts");
     assert!(group.wait_until_idle(PATIENCE), "all are done");
     let (rate, cpu_us_per_job) = watch.stop();
-    drop(group);
+    drop((group, observers));
     assert_eq!(read(&calls.jobs), jobs as u64, "each once");
     let commits = opened.commits().zip(commits).map(|(after, before)| after - before);
     (rate, Costs { cpu_us_per_job, ..costs(&calls, commits, jobs) })

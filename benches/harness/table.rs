@@ -47,6 +47,7 @@ fn baselines(what: &str) -> Vec<String> {
         "enqueue one by one" => &["raw: insert one by one"],
         "group, 20 workers, prefetch off" => &["raw: drain by 20"],
         _ if what.starts_with("raw") => &[],
+        _ if what.starts_with("with ") => &["group, 100 workers"],
         _ => match what.strip_prefix("store alone, by ") {
             Some(batch) => return vec![format!("raw: drain by {batch}")],
             None => &["raw: drain by 100", "raw: drain by 500"],
@@ -116,7 +117,8 @@ impl Table {
             }
         }
         text.push_str(
-            "\nRatios are to plain SQL in batches of the same size; two are to draining by 100, and by 500.\n",
+            "\nRatios are to plain SQL in batches of the same size; two are to draining by 100, and by 500.\n\
+             What a group does `with` something is held against the same group without it.\n",
         );
         text
     }
