@@ -189,19 +189,20 @@ impl Client {
         &self,
         call: impl Fn(&mut dyn Session) -> Result<R, StoreError> + Send + Sync + 'static,
     ) -> Result<Answered<R>, CallError> {
-        self.call_again(None, false, call)
+        self.call_again(Instant::now(), None, false, call)
     }
 
-    /// The same where something may have come before: a first try, or what left a doubt whether the call was
-    /// carried out.
+    /// The same where something may have come before, since it `began`: a first try, or what left a doubt whether
+    /// the call was carried out.
     fn call_again<R: Send + 'static>(
         &self,
+        began: Instant,
         mut first: Option<Result<R, TryError>>,
         mut in_doubt: bool,
         call: impl Fn(&mut dyn Session) -> Result<R, StoreError> + Send + Sync + 'static,
     ) -> Result<Answered<R>, CallError> {
         let call = Arc::new(call);
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = began + PATIENCE;
         let mut pause = PAUSE_FIRST;
         for tries_left in (0..TRIES_MAX).rev() {
             let call = Arc::clone(&call);

@@ -8,7 +8,7 @@ use crate::store::{Admission, Due, EnqueueAnswer, Hub, JobRow, Session, StoreErr
 use crate::{EnqueueError, JobId, JobState, NewJob, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What became of an enqueued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,10 +150,11 @@ impl Client {
         if rows.len() > gather::CALL_MAX {
             return self.call(again);
         }
+        let began = Instant::now();
         let run = |rows: Arc<[JobRow]>| self.0.threads.run(move |session| session.enqueue(&rows));
         match self.0.gather.fly(rows, run) {
-            Flown::Tried(tried) => self.call_again(Some(tried), false, again),
-            Flown::Alone { in_doubt } => self.call_again(None, in_doubt, again),
+            Flown::Tried(tried) => self.call_again(began, Some(tried), false, again),
+            Flown::Alone { in_doubt } => self.call_again(began, None, in_doubt, again),
         }
     }
 }
