@@ -9,7 +9,7 @@ use super::fault::is_unique_violation;
 use super::session::{Call, Params, PostgresSession, one};
 use super::types::Private;
 use crate::store::{Admission, Due, EnqueueAnswer, JobRow, StoreError};
-use crate::{JobId, Timestamp};
+use crate::{JobId, ParentRule, Timestamp};
 use ::postgres::Row;
 
 pub(super) const ENQUEUE_FRESH: &str = "SELECT is_fresh, store_time \
@@ -51,6 +51,7 @@ pub(super) fn enqueue(
 
 const fn is_plain(row: &JobRow) -> bool {
     row.parents.is_empty()
+        && matches!(row.parent_rule, ParentRule::OnSuccess)
         && row.unique_key.is_none()
         && row.concurrency_key.is_none()
         && row.tick.is_none()
