@@ -10,7 +10,7 @@ use crate::store::{
     Body, Due, Hub, JobRow, ParentRule, QueueChange, Session, Store, StoreError, Subscription, Wake,
 };
 use crate::testing::VirtualClock;
-use crate::testing::link::{Caller, Deed, Link, LinkParts, Watch};
+use crate::testing::link::{Caller, Deed, Link, LinkParts, Rules, Watch};
 use crate::testing::world::{Host, HostClock, ProcessId, World};
 use crate::{
     DispatchPolicy, Group, GroupOptions, Health, JobId, MemoryStore, Prefetch, RetryPolicy,
@@ -256,14 +256,13 @@ impl<'p> Fleet<'p> {
             Event::Crash(node) => self.crash(node),
             Event::CutOff(node, is_cut_off) => {
                 self.judge.situation("a node is cut off");
-                self.judge.trouble(node, is_cut_off);
+                self.judge.trouble(node, is_cut_off || self.is_paused(node));
                 self.rules.cut_off(node, is_cut_off);
             }
             Event::Pause { node, micros, suspends } => self.pause(node, micros, suspends),
             Event::Resumed(node) => {
-                let until = self.nodes[node].as_ref().map_or(0, |running| running.paused_until);
-                if until <= self.world.elapsed() {
-                    self.judge.trouble(node, false);
+                if !self.is_paused(node) {
+                    self.judge.trouble(node, self.rules.is_cut_off(node));
                 }
             }
             Event::Stop(node) => self.stop(node),
@@ -393,6 +392,11 @@ impl<'p> Fleet<'p> {
             running.suspended_until = running.suspended_until.max(now + micros);
             running.host.lose_time(running.suspended_until - from);
         }
+    }
+
+    fn is_paused(&self, node: usize) -> bool {
+        let until = self.nodes[node].as_ref().map_or(0, |running| running.paused_until);
+        until > self.world.elapsed()
     }
 
     fn stop(&mut self, node: usize) {
