@@ -1,7 +1,7 @@
 //! Draws a plan from a seed.
 
 use super::plan::{
-    Act, CallKind, Fault, HintFault, JobPlan, Level, NodePlan, Order, Plan, QueuePlan,
+    Act, CallKind, EnqueueFault, Fault, HintFault, JobPlan, Level, NodePlan, Order, Plan, QueuePlan,
 };
 use crate::testing::link::CallFault;
 use crate::testing::mix;
@@ -69,6 +69,10 @@ impl Plan {
         if level != Level::Calm {
             plan.draw_troubles(&mut dice);
         }
+        // Each kind from dice of its own: what a seed has drawn before stays as it is.
+        plan.draw_keys(&mut Dice::new(seed ^ 0x6b65_7973));
+        plan.draw_pumps(&mut Dice::new(seed ^ 0x7075_6d70));
+        plan.draw_enqueues(&mut Dice::new(seed ^ 0x656e_7175));
         plan
     }
 
@@ -101,6 +105,55 @@ impl Plan {
                 _ => Order::Limit { queue, limit: dice.below(4) as u32, for_ms },
             };
             self.faults.push(Fault::Operator { at_ms: dice.below(self.ends_ms), order });
+        }
+    }
+
+    fn draw_keys(&mut self, dice: &mut Dice) {
+        let jobs = self.jobs.len() as u64;
+        if dice.chance(40) {
+            let (keys, often) = (dice.between(1, 4), dice.between(10, 90));
+            for job in &mut self.jobs {
+                job.key = dice.chance(often).then(|| dice.below(keys) as u32);
+            }
+            for queue in &mut self.queues {
+                queue.key_limit = dice.chance(40).then(|| dice.between(1, 3) as u32);
+            }
+            for _ in 0..dice.below(4) {
+                let queue = dice.below(self.queues.len() as u64) as usize;
+                let (limit, for_ms) = (dice.below(4) as u32, dice.between(100, 15_000));
+                let order = Order::KeyLimit { queue, limit, for_ms };
+                self.faults.push(Fault::Operator { at_ms: dice.below(self.ends_ms), order });
+            }
+        }
+        if dice.chance(40) {
+            let (keys, often) = (dice.between(1, jobs.div_ceil(3)), dice.between(10, 60));
+            for job in &mut self.jobs {
+                job.unique = dice.chance(often).then(|| dice.below(keys) as u32);
+            }
+        }
+    }
+
+    fn draw_pumps(&mut self, dice: &mut Dice) {
+        for node in &mut self.nodes {
+            node.pumps = if dice.chance(25) { dice.between(2, 3) as u32 } else { 1 };
+            node.prefetches = dice.chance(30);
+        }
+    }
+
+    fn draw_enqueues(&mut self, dice: &mut Dice) {
+        if self.level == Level::Calm || !dice.chance(40) {
+            return;
+        }
+        let often = dice.between(5, 60);
+        for n in 0..self.jobs.len() as u32 {
+            if dice.chance(often) {
+                let fault = match dice.below(3) {
+                    0 => EnqueueFault::LostBefore,
+                    1 => EnqueueFault::LostAfter,
+                    _ => EnqueueFault::Late { ms: dice.between(1, 4_000) },
+                };
+                self.faults.push(Fault::Enqueue { job: n, fault });
+            }
         }
     }
 
@@ -160,11 +213,13 @@ fn node(dice: &mut Dice, level: Level) -> NodePlan {
         workers: dice.between(1, 4) as u32,
         drift_ppm: if drifts { dice.between(0, 4_000) as i64 - 2_000 } else { 0 },
         wall_ahead_ms: if drifts { dice.between(0, 240_000) as i64 - 120_000 } else { 0 },
+        pumps: 1,
+        prefetches: false,
     }
 }
 
 fn queue(dice: &mut Dice) -> QueuePlan {
-    QueuePlan { limit: dice.chance(30).then(|| dice.between(1, 3) as u32) }
+    QueuePlan { limit: dice.chance(30).then(|| dice.between(1, 3) as u32), key_limit: None }
 }
 
 fn job(dice: &mut Dice, n: u32, plan: &Plan) -> JobPlan {
@@ -189,6 +244,8 @@ fn job(dice: &mut Dice, n: u32, plan: &Plan) -> JobPlan {
         timeout_ms: dice.chance(20).then(|| dice.between(50, 2_000)),
         parents,
         on_any_end: dice.chance(40),
+        unique: None,
+        key: None,
     }
 }
 

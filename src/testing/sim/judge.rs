@@ -3,6 +3,7 @@
 
 mod deeds;
 mod ends;
+mod keys;
 mod runs;
 
 use super::coverage::Coverage;
@@ -117,6 +118,7 @@ pub(super) enum Ran {
 struct QueueKnown {
     is_paused: bool,
     limit: Option<u32>,
+    key_limit: Option<u32>,
 }
 
 #[derive(Default)]
@@ -131,6 +133,8 @@ struct Process {
 #[derive(Default)]
 struct Node {
     workers: u32,
+    /// A pump may hold more than its threads run.
+    prefetches: bool,
     /// Something was wrong with it then, last.
     troubled_at: Option<Timestamp>,
     /// A call of it failed then, last: it must live with that, but may be late.
@@ -141,7 +145,11 @@ struct Node {
 
 impl Judge {
     pub(super) fn new(plan: &Plan, world: World, store: MemoryStore, keeps_log: bool) -> Self {
-        let nodes = plan.nodes.iter().map(|node| Node { workers: node.workers, ..Node::default() });
+        let nodes = plan.nodes.iter().map(|node| Node {
+            workers: node.workers,
+            prefetches: node.prefetches,
+            ..Node::default()
+        });
         let case = Case {
             now: world.now(),
             jobs: BTreeMap::new(),
@@ -170,6 +178,11 @@ impl Judge {
             case.compare(session.as_mut());
         }
         answer
+    }
+
+    /// Whether a job was stored.
+    pub(super) fn knows(&self, job: JobId) -> bool {
+        self.0.case.lock().jobs.contains_key(&job)
     }
 
     pub(super) fn has_found(&self) -> bool {

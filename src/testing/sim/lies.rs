@@ -62,10 +62,20 @@ pub(super) enum Lie {
     LapsesHidden,
     /// The attempt does not grow.
     AttemptStays,
+    /// A unique key is not looked at.
+    UniqueIgnored,
+    /// Of a key that is held, another holder is told.
+    HolderMistold,
+    /// A unique key stays held by who has ended.
+    KeyStaysHeld,
+    /// A concurrency key is not looked at.
+    KeyLimitIgnored,
+    /// A second enqueue under one id is told as new.
+    RepeatIsNew,
 }
 
 impl Lie {
-    pub(super) const ALL: [Self; 24] = [
+    pub(super) const ALL: [Self; 29] = [
         Self::LapsedHolderWrites,
         Self::ReapsLive,
         Self::AnybodyWrites,
@@ -90,6 +100,11 @@ impl Lie {
         Self::HeldHidden,
         Self::LapsesHidden,
         Self::AttemptStays,
+        Self::UniqueIgnored,
+        Self::HolderMistold,
+        Self::KeyStaysHeld,
+        Self::KeyLimitIgnored,
+        Self::RepeatIsNew,
     ];
 }
 
@@ -133,6 +148,8 @@ impl Lying {
             Lie::NoLatch => row.parents.clear(),
             Lie::FirstParentReleases => row.parents.truncate(1),
             Lie::FailedParentReleases => row.parent_rule = ParentRule::OnAnyTerminal,
+            Lie::UniqueIgnored => row.unique_key = None,
+            Lie::KeyLimitIgnored => row.concurrency_key = None,
             _ => {}
         }
         row
@@ -198,6 +215,22 @@ impl Lying {
         answer
     }
 
+    /// A job that has ended, and had the unique key of a new one.
+    fn ended_holder(&mut self, rows: &[JobRow]) -> Result<Option<Admission>, StoreError> {
+        let Some(row) = rows.first().filter(|row| row.unique_key.is_some()) else {
+            return Ok(None);
+        };
+        if self.inner.job(row.id)?.is_some() {
+            return Ok(None);
+        }
+        let found = self.inner.find(&Default::default(), &crate::store::Page::new(200))?;
+        let ended = |job: &&crate::store::JobRecord| {
+            job.state.is_terminal() && job.unique_key == row.unique_key
+        };
+        let held = found.jobs.iter().find(ended);
+        Ok(held.map(|job| Admission::Held { by: job.id, state: job.state }))
+    }
+
     /// A job that somebody else holds.
     fn held_elsewhere(&mut self, claim: &Claim<'_>) -> Result<Option<ClaimedJob>, StoreError> {
         let filter = crate::store::JobFilter::default();
@@ -234,7 +267,25 @@ impl Jobs for Lying {
                 self.inner.enqueue(&[never])?;
             }
         }
-        self.inner.enqueue(&spoilt)
+        if self.is(Lie::KeyStaysHeld)
+            && let Some(held) = self.ended_holder(rows)?
+        {
+            let store_time = self.inner.now()?;
+            return Ok(EnqueueAnswer::Accepted { jobs: vec![held; rows.len()], store_time });
+        }
+        let mut answer = self.inner.enqueue(&spoilt)?;
+        if let EnqueueAnswer::Accepted { jobs, .. } = &mut answer {
+            for (row, admission) in rows.iter().zip(jobs) {
+                match admission {
+                    Admission::Held { by, .. } if self.is(Lie::HolderMistold) => *by = row.id,
+                    Admission::Duplicate if self.is(Lie::RepeatIsNew) => {
+                        *admission = Admission::New;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(answer)
     }
 
     fn claim(&mut self, claim: &Claim<'_>) -> Result<Claimed, StoreError> {

@@ -37,11 +37,27 @@ pub(crate) struct NodePlan {
     pub(crate) workers: u32,
     pub(crate) drift_ppm: i64,
     pub(crate) wall_ahead_ms: i64,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) pumps: u32,
+    /// Whether its pumps take more than they have threads for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) prefetches: bool,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+const fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QueuePlan {
     pub(crate) limit: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key_limit: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +74,12 @@ pub(crate) struct JobPlan {
     pub(crate) parents: Vec<u32>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) on_any_end: bool,
+    /// Its unique key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unique: Option<u32>,
+    /// Its concurrency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<u32>,
 }
 
 /// One thing that goes wrong, named by what it acts on: taking one away leaves the meaning of the others.
@@ -106,6 +128,11 @@ pub(crate) enum Fault {
         job: u32,
         attempt: u32,
         does: Act,
+    },
+    /// What becomes of the first try to enqueue that job. Its client tries again under the same id.
+    Enqueue {
+        job: u32,
+        fault: EnqueueFault,
     },
     Operator {
         at_ms: u64,
@@ -160,6 +187,17 @@ impl CallKind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+pub(crate) enum EnqueueFault {
+    /// It does not arrive.
+    LostBefore,
+    /// It is carried out, and the client does not hear of it.
+    LostAfter,
+    /// It is carried out so much later, after the client has tried again.
+    Late { ms: u64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum HintFault {
     Lost,
     Doubled,
@@ -196,6 +234,7 @@ pub(crate) enum Order {
     Requeue { job: u32 },
     Hold { queue: usize, for_ms: u64 },
     Limit { queue: usize, limit: u32, for_ms: u64 },
+    KeyLimit { queue: usize, limit: u32, for_ms: u64 },
     Revoke { node: usize },
 }
 

@@ -3,14 +3,14 @@
 use super::coverage::Coverage;
 use super::handlers::Script;
 use super::judge::{Finding, Judge};
-use super::plan::{Fault, JobPlan, Level, Order, Plan};
+use super::plan::{EnqueueFault, Fault, JobPlan, Level, NodePlan, Order, Plan};
 use super::rules::{PlanRules, Switchboard};
 use crate::group::spawn_on;
 use crate::store::{
     Body, Due, Hub, JobRow, ParentRule, QueueChange, Session, Store, StoreError, Subscription, Wake,
 };
 use crate::testing::VirtualClock;
-use crate::testing::link::{Caller, Deed, Link, LinkParts, Watch};
+use crate::testing::link::{Caller, Deed, Link, LinkParts, Rules, Watch};
 use crate::testing::world::{Host, HostClock, ProcessId, World};
 use crate::{
     DispatchPolicy, Group, GroupOptions, Health, JobId, MemoryStore, Prefetch, RetryPolicy,
@@ -59,12 +59,19 @@ enum Event {
     Crash(usize),
     Start(usize),
     CutOff(usize, bool),
-    Pause { node: usize, micros: i64, suspends: bool },
+    Pause {
+        node: usize,
+        micros: i64,
+        suspends: bool,
+    },
     Resumed(usize),
     Stop(usize),
     Order(Order),
     Open(usize),
     Limit(usize, Option<u32>),
+    KeyLimit(usize, Option<u32>),
+    /// A try of a client to enqueue a job that has been on its way for long.
+    Arrive(JobRow),
     StepClock(i64),
 }
 
@@ -174,6 +181,9 @@ impl<'p> Fleet<'p> {
             if plan.limit.is_some() {
                 self.change_queue(queue, QueueChange::Limit(plan.limit));
             }
+            if plan.key_limit.is_some() {
+                self.change_queue(queue, QueueChange::KeyLimit(plan.key_limit));
+            }
         }
         for node in 0..self.plan.nodes.len() {
             self.at(0, Event::Start(node));
@@ -215,7 +225,10 @@ impl<'p> Fleet<'p> {
             Fault::StoreClock { at_ms, by_ms } => {
                 self.at(ms(at_ms), Event::StepClock(by_ms * 1000))
             }
-            Fault::Call { .. } | Fault::Hint { .. } | Fault::Handler { .. } => {}
+            Fault::Call { .. }
+            | Fault::Hint { .. }
+            | Fault::Handler { .. }
+            | Fault::Enqueue { .. } => {}
         }
     }
 
@@ -243,20 +256,23 @@ impl<'p> Fleet<'p> {
             Event::Crash(node) => self.crash(node),
             Event::CutOff(node, is_cut_off) => {
                 self.judge.situation("a node is cut off");
-                self.judge.trouble(node, is_cut_off);
+                self.judge.trouble(node, is_cut_off || self.is_paused(node));
                 self.rules.cut_off(node, is_cut_off);
             }
             Event::Pause { node, micros, suspends } => self.pause(node, micros, suspends),
             Event::Resumed(node) => {
-                let until = self.nodes[node].as_ref().map_or(0, |running| running.paused_until);
-                if until <= self.world.elapsed() {
-                    self.judge.trouble(node, false);
+                if !self.is_paused(node) {
+                    self.judge.trouble(node, self.rules.is_cut_off(node));
                 }
             }
             Event::Stop(node) => self.stop(node),
             Event::Order(order) => self.order(order),
             Event::Open(queue) => self.change_queue(queue, QueueChange::Resume),
             Event::Limit(queue, limit) => self.change_queue(queue, QueueChange::Limit(limit)),
+            Event::KeyLimit(queue, limit) => {
+                self.change_queue(queue, QueueChange::KeyLimit(limit));
+            }
+            Event::Arrive(row) => self.send(row),
             Event::StepClock(by) => {
                 self.world.step_store_clock(by);
                 self.judge.store_clock_stepped();
@@ -266,7 +282,8 @@ impl<'p> Fleet<'p> {
 
     /// From here on nothing goes wrong any more.
     fn heal(&mut self) {
-        self.events.clear();
+        // What a client has begun to enqueue comes all the same.
+        self.events.retain(|_, event| matches!(event, Event::Arrive(_)));
         for node in 0..self.nodes.len() {
             self.rules.cut_off(node, false);
             self.judge.healed(node);
@@ -281,6 +298,7 @@ impl<'p> Fleet<'p> {
         for (queue, plan) in self.plan.queues.iter().enumerate() {
             self.change_queue(queue, QueueChange::Resume);
             self.change_queue(queue, QueueChange::Limit(plan.limit));
+            self.change_queue(queue, QueueChange::KeyLimit(plan.key_limit));
         }
         // What stops will have stopped by then.
         for node in 0..self.nodes.len() {
@@ -314,7 +332,7 @@ impl<'p> Fleet<'p> {
             call_timeout: CALL_TIMEOUT,
         });
         self.judge.started(process, node);
-        let (registry, options) = (self.script.registry(process), self.options(plan.workers));
+        let (registry, options) = (self.script.registry(process), self.options(plan));
         #[cfg(test)]
         let options = options.planted(self.planted);
         match spawn_on(stage, Arc::new(link), registry, options, Arc::new(Health::new())) {
@@ -332,7 +350,7 @@ impl<'p> Fleet<'p> {
         }
     }
 
-    fn options(&self, workers: u32) -> GroupOptions {
+    fn options(&self, node: &NodePlan) -> GroupOptions {
         let queues = 0..self.plan.queues.len();
         let dispatch = if self.plan.strict {
             DispatchPolicy::strict(queues.map(queue_name))
@@ -340,8 +358,9 @@ impl<'p> Fleet<'p> {
             DispatchPolicy::weighted(queues.map(|queue| (queue_name(queue), 1 + queue as u32)))
         };
         GroupOptions::new("sim")
-            .workers(workers)
-            .prefetch(Prefetch::Off)
+            .workers(node.workers)
+            .pumps(node.pumps)
+            .prefetch(if node.prefetches { Prefetch::Auto } else { Prefetch::Off })
             .dispatch(dispatch)
             .lease(LEASE)
             .poll_interval(Duration::from_millis(300), Duration::from_secs(1))
@@ -373,6 +392,11 @@ impl<'p> Fleet<'p> {
             running.suspended_until = running.suspended_until.max(now + micros);
             running.host.lose_time(running.suspended_until - from);
         }
+    }
+
+    fn is_paused(&self, node: usize) -> bool {
+        let until = self.nodes[node].as_ref().map_or(0, |running| running.paused_until);
+        until > self.world.elapsed()
     }
 
     fn stop(&mut self, node: usize) {
@@ -428,7 +452,31 @@ impl<'p> Fleet<'p> {
     }
 
     fn enqueue(&mut self, index: usize) {
-        let row = self.row(&self.plan.jobs[index]);
+        let job = &self.plan.jobs[index];
+        let row = self.row(job);
+        let fault = self.plan.faults.iter().find_map(|fault| match fault {
+            Fault::Enqueue { job: n, fault } if *n == job.n => Some(*fault),
+            _ => None,
+        });
+        let again = self.world.elapsed() + CLIENT_TRIES_AGAIN;
+        match fault {
+            None => return self.send(row),
+            Some(EnqueueFault::LostBefore) => {
+                self.judge.situation("an enqueue does not arrive");
+            }
+            Some(EnqueueFault::LostAfter) => {
+                self.judge.situation("the answer to an enqueue is lost");
+                self.send(row.clone());
+            }
+            Some(EnqueueFault::Late { ms: late }) => {
+                self.judge.situation("an enqueue arrives late");
+                self.at(self.world.elapsed() + ms(late), Event::Arrive(row.clone()));
+            }
+        }
+        self.at(again, Event::Arrive(row));
+    }
+
+    fn send(&mut self, row: JobRow) {
         let rows = [row];
         let answer = self.with_session(|session| session.enqueue(&rows));
         if let Some(answer) = answer {
@@ -451,8 +499,11 @@ impl<'p> Fleet<'p> {
         let policy = RetryPolicy::new(job.failures_max);
         row.retry = Some(policy.fixed(Duration::from_millis(job.retry_ms)));
         row.timeout = job.timeout_ms.map(Duration::from_millis);
-        // A parent that the plan has lost is none.
-        row.parents = job.parents.iter().filter_map(|n| self.ids.get(n).copied()).collect();
+        // A parent that the plan has lost is none, nor one that was not stored.
+        let parents = job.parents.iter().filter_map(|n| self.ids.get(n).copied());
+        row.parents = parents.filter(|parent| self.judge.knows(*parent)).collect();
+        row.unique_key = job.unique.map(|key| format!("u{key}"));
+        row.concurrency_key = job.key.map(|key| format!("k{key}"));
         if job.on_any_end {
             row.parent_rule = ParentRule::OnAnyTerminal;
         }
@@ -493,6 +544,11 @@ impl<'p> Fleet<'p> {
                 let before = self.plan.queues.get(queue).and_then(|queue| queue.limit);
                 self.at(self.world.elapsed() + ms(for_ms), Event::Limit(queue, before));
             }
+            Order::KeyLimit { queue, limit, for_ms } => {
+                self.change_queue(queue, QueueChange::KeyLimit(Some(limit)));
+                let before = self.plan.queues.get(queue).and_then(|queue| queue.key_limit);
+                self.at(self.world.elapsed() + ms(for_ms), Event::KeyLimit(queue, before));
+            }
             Order::Revoke { node } => {
                 for worker in self.judge.workers_of(node) {
                     let revoked = self.with_session(|session| session.revoke("sim", worker, 200));
@@ -514,6 +570,8 @@ const fn ms(ms: u64) -> i64 {
 }
 
 const SECOND: i64 = 1_000_000;
+/// A client that has not heard of its enqueue tries again after so long.
+const CLIENT_TRIES_AGAIN: i64 = SECOND / 5;
 const LEASE: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// A clean stop may take so long.

@@ -87,6 +87,7 @@ impl Plan {
         }
         self.faults.retain(|fault| match fault {
             Fault::Handler { job, .. }
+            | Fault::Enqueue { job, .. }
             | Fault::Operator { order: Order::Cancel { job } | Order::Requeue { job }, .. } => {
                 !gone.contains(job)
             }
@@ -106,7 +107,10 @@ impl Plan {
             | Fault::Stop { node, .. }
             | Fault::Hint { node, .. }
             | Fault::Operator { order: Order::Revoke { node }, .. } => *node < nodes,
-            Fault::Handler { .. } | Fault::Operator { .. } | Fault::StoreClock { .. } => true,
+            Fault::Handler { .. }
+            | Fault::Enqueue { .. }
+            | Fault::Operator { .. }
+            | Fault::StoreClock { .. } => true,
         });
         plan
     }

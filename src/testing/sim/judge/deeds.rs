@@ -58,12 +58,17 @@ impl Case {
             return self.find("what is sound is accepted", format!("{answer:?}"));
         };
         for (row, admission) in rows.iter().zip(jobs) {
+            if let Admission::Held { by, state } = *admission {
+                self.told_held(row, by, state);
+                continue;
+            }
             let is_new = *admission == Admission::New;
             if is_new == self.jobs.contains_key(&row.id) {
                 self.find("new is told truly", format!("{} new: {is_new}", row.id));
             }
             if is_new {
                 self.born(row);
+                self.check_unique(row.id);
             }
         }
     }
@@ -125,6 +130,7 @@ impl Case {
         let queues: BTreeSet<&str> = claimed.jobs.iter().map(|job| job.queue.as_str()).collect();
         for queue in queues {
             self.check_limit(queue);
+            self.check_key_limits(queue, &claimed.jobs);
         }
         self.check_pool(caller, claim.worker);
     }
@@ -203,7 +209,11 @@ impl Case {
         }
         let held = |job: &&Known| job.hold.is_some_and(|hold| hold.worker == worker);
         let count = self.jobs.values().filter(held).count();
-        let most = 2 * self.nodes.get(caller.node).map_or(0, |node| node.workers as usize);
+        // How far ahead a pump may take depends on how short its jobs are.
+        let Some(node) = self.nodes.get(caller.node).filter(|node| !node.prefetches) else {
+            return;
+        };
+        let most = 2 * node.workers as usize;
         if count > most {
             let detail = format!("node {} holds {count} with room for {most}", caller.node);
             self.find("a pump holds what it can run", detail);
@@ -522,6 +532,10 @@ impl Case {
         let (now, name) = (self.now, self.name(job));
         let Some(known) = self.jobs.get_mut(&job) else { return };
         self.touched.insert(job);
+        if let RequeueAnswer::KeyHeld { by } = answer {
+            let row = known.row.clone();
+            return self.requeue_told_held(&row, by);
+        }
         if answer != RequeueAnswer::Requeued {
             return;
         }
@@ -536,6 +550,7 @@ impl Case {
         if !matches!(before, JobState::DeadLettered | JobState::Quarantined) {
             self.find("no illegal edge", format!("{name} was requeued out of {before}"));
         }
+        self.check_unique(job);
     }
 
     fn queue_changed(&mut self, queue: &str, change: QueueChange) {
@@ -545,8 +560,7 @@ impl Case {
             QueueChange::Pause => known.is_paused = true,
             QueueChange::Resume => known.is_paused = false,
             QueueChange::Limit(limit) => known.limit = limit,
-            // No job of a world has a key.
-            QueueChange::KeyLimit(_) => {}
+            QueueChange::KeyLimit(limit) => known.key_limit = limit,
         }
     }
 
