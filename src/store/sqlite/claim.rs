@@ -248,8 +248,9 @@ impl<'a> Taking<'a> {
         self.has_keys = true;
         let total = self.missing();
         for line in &mut self.lines {
-            // One is enough to say that something is withheld.
-            let count = line.room.map_or(total, |room| room.clamp(1, total.max(1)));
+            // One beyond its room, to say whether something is withheld.
+            let most = total.max(1);
+            let count = line.room.map_or(total, |room| room.saturating_add(1).min(most));
             line.keyed = keyed::due(self.conn, line.queue, &self.acceptable, self.now, count)?;
         }
         Ok(())

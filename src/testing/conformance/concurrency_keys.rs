@@ -82,6 +82,13 @@ pub(super) fn jobs_with_other_keys_and_without_are_not_held_back(fixture: &Fixtu
     assert!(claimed.withheld);
 }
 
+pub(super) fn what_a_limit_and_a_key_keep_back_together_is_withheld(fixture: &Fixture) {
+    let (mut desk, jobs) = waiting(fixture, "aa");
+    desk.change_queue("default", QueueChange::Limit(Some(1)));
+    let claimed = claim_of(&mut desk, &[("default", 0)], 2, true);
+    assert_eq!((taken(&claimed), claimed.withheld), (vec![jobs[0]], true));
+}
+
 pub(super) fn a_claim_takes_in_order_up_to_its_total(fixture: &Fixture) {
     let (mut desk, jobs) = waiting(fixture, "aab-c");
     assert_eq!(

@@ -353,6 +353,7 @@ clauses! {
     concurrency_keys: [
         of_one_key_one_job_runs_at_a_time,
         jobs_with_other_keys_and_without_are_not_held_back,
+        what_a_limit_and_a_key_keep_back_together_is_withheld,
         a_claim_takes_in_order_up_to_its_total,
         a_queue_can_be_set_to_let_more_of_each_key_run,
         a_limit_per_key_of_zero_lets_only_jobs_without_a_key_begin,

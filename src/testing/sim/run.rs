@@ -71,7 +71,7 @@ enum Event {
     Limit(usize, Option<u32>),
     KeyLimit(usize, Option<u32>),
     /// A try of a client to enqueue a job that has been on its way for long.
-    Arrive(JobRow),
+    Arrive(Box<JobRow>),
     StepClock(i64),
 }
 
@@ -272,7 +272,7 @@ impl<'p> Fleet<'p> {
             Event::KeyLimit(queue, limit) => {
                 self.change_queue(queue, QueueChange::KeyLimit(limit));
             }
-            Event::Arrive(row) => self.send(row),
+            Event::Arrive(row) => self.send(*row),
             Event::StepClock(by) => {
                 self.world.step_store_clock(by);
                 self.judge.store_clock_stepped();
@@ -470,10 +470,10 @@ impl<'p> Fleet<'p> {
             }
             Some(EnqueueFault::Late { ms: late }) => {
                 self.judge.situation("an enqueue arrives late");
-                self.at(self.world.elapsed() + ms(late), Event::Arrive(row.clone()));
+                self.at(self.world.elapsed() + ms(late), Event::Arrive(Box::new(row.clone())));
             }
         }
-        self.at(again, Event::Arrive(row));
+        self.at(again, Event::Arrive(Box::new(row)));
     }
 
     fn send(&mut self, row: JobRow) {
