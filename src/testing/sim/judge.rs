@@ -67,6 +67,8 @@ pub(super) struct Case {
 struct Known {
     n: u32,
     row: JobRow,
+    /// The parents whose end has opened their gates. What opens stays open, also where the parent lives again.
+    opened: BTreeSet<JobId>,
     state: JobState,
     attempt: u32,
     failures: u32,

@@ -75,6 +75,9 @@ impl Case {
 
     fn born(&mut self, row: &JobRow) {
         let gates: Vec<Gate> = row.parents.iter().map(|parent| self.gate(row, *parent)).collect();
+        let pairs = row.parents.iter().zip(&gates);
+        let opened = pairs.filter(|(_, gate)| **gate == Gate::Open).map(|(parent, _)| *parent);
+        let opened = opened.collect();
         let state = if gates.contains(&Gate::Failed) {
             JobState::Cancelled
         } else if gates.contains(&Gate::Closed) {
@@ -85,6 +88,7 @@ impl Case {
         let n = std::str::from_utf8(row.payload.as_bytes()).ok().and_then(|text| text.parse().ok());
         let known = Known {
             n: n.unwrap_or(u32::MAX),
+            opened,
             state,
             attempt: 0,
             failures: 0,
@@ -104,6 +108,16 @@ impl Case {
         self.coverage.edge(None, state);
         self.jobs.insert(row.id, known);
         self.touched.insert(row.id);
+    }
+
+    /// The gates of a dependent that waits.
+    pub(super) fn gates(&self, child: JobId) -> Vec<Gate> {
+        let Some(known) = self.jobs.get(&child) else { return Vec::new() };
+        let parents = known.row.parents.iter();
+        let gates = parents.map(|parent| {
+            if known.opened.contains(parent) { Gate::Open } else { self.gate(&known.row, *parent) }
+        });
+        gates.collect()
     }
 
     pub(super) fn gate(&self, row: &JobRow, parent: JobId) -> Gate {
@@ -204,7 +218,8 @@ impl Case {
 
     /// A pump holds no more than its threads, and those that were replaced.
     fn check_pool(&mut self, caller: Caller, worker: WorkerId) {
-        if !self.is_untroubled(caller.node, self.now) {
+        // What a claim took whose answer was lost is held as well, until it is given back.
+        if !self.is_unharmed(caller.node, self.now) {
             return;
         }
         let held = |job: &&Known| job.hold.is_some_and(|hold| hold.worker == worker);
@@ -378,8 +393,12 @@ impl Case {
                 continue;
             }
             let row = known.row.clone();
-            let gates: Vec<Gate> =
-                row.parents.iter().map(|parent| self.gate(&row, *parent)).collect();
+            if self.gate(&row, parent) == Gate::Open
+                && let Some(known) = self.jobs.get_mut(&child)
+            {
+                known.opened.insert(parent);
+            }
+            let gates: Vec<Gate> = self.gates(child);
             let next = if gates.contains(&Gate::Failed) {
                 JobState::Cancelled
             } else if gates.contains(&Gate::Closed) {

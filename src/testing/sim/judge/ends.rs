@@ -75,12 +75,7 @@ impl Judge {
                 .jobs
                 .values()
                 .filter(|job| job.state == JobState::AwaitingParent)
-                .filter(|job| {
-                    job.row
-                        .parents
-                        .iter()
-                        .all(|parent| case.gate(&job.row, *parent) != Gate::Closed)
-                })
+                .filter(|job| !case.gates(job.row.id).contains(&Gate::Closed))
                 .map(|job| job.n)
                 .collect();
             if !orphans.is_empty() {
