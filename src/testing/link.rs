@@ -3,9 +3,10 @@
 use super::StoreCall;
 use super::world::{Host, ProcessId, World, is_actor, pass};
 use crate::store::{
-    Bounds, CancelAnswer, Claim, Claimed, EnqueueAnswer, Exchanged, HandedBack, Held, Hub, JobRow,
-    Jobs, Lapsed, LeaseRef, Operations, OutcomeRow, QueueAnswer, QueueChange, Renewal, Reported,
-    RequeueAnswer, Revoked, Session, Store, StoreError,
+    Bounds, CancelAnswer, Claim, Claimed, Declared, DueSchedules, EnqueueAnswer, Exchanged,
+    HandedBack, Held, Hub, JobRow, Jobs, Lapsed, LeaseRef, MintRow, Minted, Operations, OutcomeRow,
+    QueueAnswer, QueueChange, Renewal, Reported, RequeueAnswer, Revoked, ScheduleAnswer,
+    ScheduleChange, ScheduleRecord, ScheduleRow, Scheduling, Session, Store, StoreError,
 };
 use crate::{JobId, Timestamp, WorkerId};
 use parking_lot::Mutex;
@@ -80,6 +81,10 @@ pub(crate) enum Deed<'a> {
     Requeue(JobId, RequeueAnswer),
     Queue(&'a str, QueueChange),
     Revoke(WorkerId, &'a Revoked),
+    /// A schedule was declared, by its name.
+    Declare(&'a str),
+    Schedule(&'a str, &'a ScheduleChange, &'a ScheduleAnswer),
+    Mint(&'a [MintRow], &'a Minted),
 }
 
 /// Sees every deed in the instant in which it is done.
@@ -292,7 +297,7 @@ impl Linked {
     }
 }
 
-crate::forward_session!(Linked, through read; Reads Observing Scheduling);
+crate::forward_session!(Linked, through read; Reads Observing);
 crate::forward_session!(Linked, through upkeep; Upkeep);
 
 impl Jobs for Linked {
@@ -459,6 +464,52 @@ impl Operations for Linked {
             Ok(answer)
         };
         self.act(StoreCall::Revoke, carry_out, || None)
+    }
+}
+
+impl Scheduling for Linked {
+    fn declare(
+        &mut self,
+        owner: &str,
+        rows: &[ScheduleRow],
+        is_whole: bool,
+    ) -> Result<Declared, StoreError> {
+        self.simply(StoreCall::Declare, |session| session.declare(owner, rows, is_whole))
+    }
+
+    fn change_schedule(
+        &mut self,
+        actor: &str,
+        name: &str,
+        change: &ScheduleChange,
+    ) -> Result<ScheduleAnswer, StoreError> {
+        let carry_out = |session: &mut dyn Session| session.change_schedule(actor, name, change);
+        self.simply(StoreCall::ChangeSchedule, carry_out)
+    }
+
+    fn due_schedules(&mut self, max: u32) -> Result<DueSchedules, StoreError> {
+        self.simply(StoreCall::DueSchedules, |session| session.due_schedules(max))
+    }
+
+    fn mint(&mut self, rows: &[MintRow]) -> Result<Minted, StoreError> {
+        let late = || -> Option<Late> {
+            let rows = rows.to_vec();
+            Some(Box::new(move |session, teller| {
+                let answer = session.mint(&rows)?;
+                teller.saw(&Deed::Mint(&rows, &answer));
+                Ok(())
+            }))
+        };
+        let carry_out = |session: &mut dyn Session, teller: &Teller| {
+            let answer = session.mint(rows)?;
+            teller.saw(&Deed::Mint(rows, &answer));
+            Ok(answer)
+        };
+        self.act(StoreCall::Mint, carry_out, late)
+    }
+
+    fn schedules(&mut self) -> Result<Vec<ScheduleRecord>, StoreError> {
+        self.simply(StoreCall::Schedules, |session| session.schedules())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Draws a plan from a seed.
 
 use super::plan::{
-    Act, CallKind, EnqueueFault, Fault, HintFault, JobPlan, Level, NodePlan, Order, Plan, QueuePlan,
+    Act, CallKind, EnqueueFault, Fault, HintFault, JobPlan, Level, NodePlan, Order, Plan,
+    QueuePlan, SCHEDULED, SchedulePlan,
 };
 use crate::testing::link::CallFault;
 use crate::testing::mix;
@@ -56,6 +57,7 @@ impl Plan {
             nodes: (0..nodes).map(|_| node(&mut dice, level)).collect(),
             queues: (0..queues).map(|_| queue(&mut dice)).collect(),
             jobs: Vec::new(),
+            schedules: Vec::new(),
             faults: Vec::new(),
         };
         for n in 0..jobs {
@@ -73,6 +75,7 @@ impl Plan {
         plan.draw_keys(&mut Dice::new(seed ^ 0x6b65_7973));
         plan.draw_pumps(&mut Dice::new(seed ^ 0x7075_6d70));
         plan.draw_enqueues(&mut Dice::new(seed ^ 0x656e_7175));
+        plan.draw_schedules(&mut Dice::new(seed ^ 0x7363_6865));
         plan
     }
 
@@ -157,6 +160,49 @@ impl Plan {
         }
     }
 
+    fn draw_schedules(&mut self, dice: &mut Dice) {
+        if !dice.chance(35) {
+            return;
+        }
+        let count = dice.between(1, 3) as u32;
+        for n in 0..count {
+            self.schedules.push(SchedulePlan {
+                n,
+                at_ms: dice.below(self.ends_ms / 2),
+                every_s: dice.between(1, 8),
+                queue: dice.below(self.queues.len() as u64) as usize,
+                no_overlap: dice.chance(50),
+                grace_s: dice.chance(50).then(|| dice.between(1, 10)),
+            });
+            // What its jobs do, now and then.
+            for attempt in 1..=3 {
+                if dice.chance(25) {
+                    let kind = dice.below(8);
+                    let (job, does) = (SCHEDULED + n, act(dice, kind));
+                    self.faults.push(Fault::Handler { job, attempt, does });
+                }
+            }
+        }
+        for _ in 0..dice.below(4) {
+            let schedule = dice.below(u64::from(count)) as u32;
+            let order = match dice.below(6) {
+                0 | 1 => Order::TriggerSchedule { schedule },
+                2 => Order::RemoveSchedule { schedule },
+                _ => Order::PauseSchedule { schedule, for_ms: dice.between(100, 15_000) },
+            };
+            self.faults.push(Fault::Operator { at_ms: dice.below(self.ends_ms), order });
+        }
+        if self.level == Level::Calm {
+            return;
+        }
+        for _ in 0..dice.below(10) {
+            let node = dice.below(self.nodes.len() as u64) as usize;
+            let call = if dice.chance(30) { CallKind::DueSchedules } else { CallKind::Mint };
+            let (nth, fault) = (dice.below(12), call_fault(dice));
+            self.faults.push(Fault::Call { node, call, nth, fault });
+        }
+    }
+
     fn draw_troubles(&mut self, dice: &mut Dice) {
         let kinds: Vec<u64> = (0..8).filter(|_| dice.chance(45)).collect();
         for _ in 0..dice.between(1, 25) {
@@ -175,7 +221,7 @@ impl Plan {
         let heals = self.level == Level::Healing || dice.chance(60);
         match kind {
             0 | 1 => {
-                let call = CallKind::ALL[dice.below(8) as usize];
+                let call = CallKind::USUAL[dice.below(8) as usize];
                 // So that most of them come to pass: a run makes about so many.
                 let jobs = self.jobs.len() as u64;
                 let most = match call {

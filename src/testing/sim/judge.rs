@@ -5,6 +5,7 @@ mod deeds;
 mod ends;
 mod keys;
 mod runs;
+mod schedules;
 
 use super::coverage::Coverage;
 use super::plan::Plan;
@@ -52,6 +53,7 @@ pub(super) struct Case {
     jobs: BTreeMap<JobId, Known>,
     children: BTreeMap<JobId, Vec<JobId>>,
     queues: BTreeMap<String, QueueKnown>,
+    schedules: BTreeMap<String, schedules::ScheduleKnown>,
     processes: BTreeMap<ProcessId, Process>,
     nodes: Vec<Node>,
     /// When the store's clock stepped last.
@@ -157,6 +159,7 @@ impl Judge {
             jobs: BTreeMap::new(),
             children: BTreeMap::new(),
             queues: BTreeMap::new(),
+            schedules: schedules::of_plan(plan),
             processes: BTreeMap::new(),
             nodes: nodes.collect(),
             stepped_at: None,

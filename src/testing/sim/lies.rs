@@ -1,10 +1,11 @@
 //! A store with a bug: it stands between the nodes and the honest one, and the oracles must find it.
 
 use crate::store::{
-    Admission, Bounds, CancelAnswer, Claim, Claimed, ClaimedJob, Due, EnqueueAnswer, Exchanged,
-    HandedBack, Held, Hub, JobRow, Jobs, Lapsed, LeaseRef, Mode, Operations, Outcome, OutcomeRow,
-    ParentRule, QueueChange, Receipt, Renewal, Renewed, Reported, RowReport, Session, StaleReason,
-    Store, StoreError,
+    Admission, Bounds, CancelAnswer, Claim, Claimed, ClaimedJob, Declared, Due, DueSchedules,
+    EnqueueAnswer, Exchanged, HandedBack, Held, Hub, JobRow, Jobs, Lapsed, LeaseRef, MintRow,
+    Minted, Mode, Operations, Outcome, OutcomeRow, ParentRule, QueueChange, Receipt, Renewal,
+    Renewed, Reported, RowReport, ScheduleAnswer, ScheduleChange, ScheduleRecord, ScheduleRow,
+    Scheduling, Session, StaleReason, Store, StoreError,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::collections::BTreeMap;
@@ -72,10 +73,20 @@ pub(super) enum Lie {
     KeyLimitIgnored,
     /// A second enqueue under one id is told as new.
     RepeatIsNew,
+    /// Overlaps are not looked for.
+    OverlapIgnored,
+    /// A paused schedule goes on.
+    SchedulePauseForgotten,
+    /// The cursor stays, and a tick that comes again is told as new.
+    TickMintedTwice,
+    /// The cursor moves, and the job of the tick is dropped.
+    TickDropped,
+    /// A schedule that is resumed begins where it was paused.
+    ResumeCatchesUp,
 }
 
 impl Lie {
-    pub(super) const ALL: [Self; 29] = [
+    pub(super) const ALL: [Self; 34] = [
         Self::LapsedHolderWrites,
         Self::ReapsLive,
         Self::AnybodyWrites,
@@ -105,6 +116,11 @@ impl Lie {
         Self::KeyStaysHeld,
         Self::KeyLimitIgnored,
         Self::RepeatIsNew,
+        Self::OverlapIgnored,
+        Self::SchedulePauseForgotten,
+        Self::TickMintedTwice,
+        Self::TickDropped,
+        Self::ResumeCatchesUp,
     ];
 }
 
@@ -134,7 +150,7 @@ struct Lying {
     lie: Lie,
 }
 
-crate::forward_session!(Lying, |this| this.inner; Upkeep Reads Observing Scheduling);
+crate::forward_session!(Lying, |this| this.inner; Upkeep Reads Observing);
 
 impl Lying {
     fn is(&self, lie: Lie) -> bool {
@@ -450,6 +466,65 @@ impl Operations for Lying {
         max: u32,
     ) -> Result<crate::store::Revoked, StoreError> {
         self.inner.revoke(actor, worker, max)
+    }
+}
+
+impl Scheduling for Lying {
+    fn declare(
+        &mut self,
+        owner: &str,
+        rows: &[ScheduleRow],
+        is_whole: bool,
+    ) -> Result<Declared, StoreError> {
+        self.inner.declare(owner, rows, is_whole)
+    }
+
+    fn change_schedule(
+        &mut self,
+        actor: &str,
+        name: &str,
+        change: &ScheduleChange,
+    ) -> Result<ScheduleAnswer, StoreError> {
+        let is_lied_about = match change {
+            ScheduleChange::Pause => {
+                self.is(Lie::SchedulePauseForgotten) || self.is(Lie::ResumeCatchesUp)
+            }
+            ScheduleChange::Resume => self.is(Lie::ResumeCatchesUp),
+            _ => false,
+        };
+        if is_lied_about {
+            return Ok(ScheduleAnswer::Done { changed: true, store_time: self.inner.now()? });
+        }
+        self.inner.change_schedule(actor, name, change)
+    }
+
+    fn due_schedules(&mut self, max: u32) -> Result<DueSchedules, StoreError> {
+        self.inner.due_schedules(max)
+    }
+
+    fn mint(&mut self, rows: &[MintRow]) -> Result<Minted, StoreError> {
+        let mut spoilt = rows.to_vec();
+        for row in &mut spoilt {
+            match self.lie {
+                Lie::OverlapIgnored => row.no_overlap = false,
+                Lie::TickDropped => row.job = None,
+                Lie::TickMintedTwice => row.cursor = Timestamp::MIN,
+                _ => {}
+            }
+        }
+        let mut minted = self.inner.mint(&spoilt)?;
+        for (row, minting) in rows.iter().zip(&mut minted.rows) {
+            if let Minting::Written { minted } = minting
+                && self.lie == Lie::TickMintedTwice
+            {
+                *minted = row.job.is_some();
+            }
+        }
+        Ok(minted)
+    }
+
+    fn schedules(&mut self) -> Result<Vec<ScheduleRecord>, StoreError> {
+        self.inner.schedules()
     }
 }
 

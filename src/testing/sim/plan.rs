@@ -17,6 +17,8 @@ pub struct Plan {
     pub(crate) strict: bool,
     pub(crate) queues: Vec<QueuePlan>,
     pub(crate) jobs: Vec<JobPlan>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) schedules: Vec<SchedulePlan>,
     pub(crate) faults: Vec<Fault>,
 }
 
@@ -80,6 +82,22 @@ pub(crate) struct JobPlan {
     /// Its concurrency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<u32>,
+}
+
+/// From here on jobs are numbered that schedules mint: all of one schedule's have one number.
+pub(crate) const SCHEDULED: u32 = 1_000_000;
+
+/// A recurring schedule: an interval, counted from the epoch, until the plan ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SchedulePlan {
+    /// Names it within the plan.
+    pub(crate) n: u32,
+    pub(crate) at_ms: u64,
+    pub(crate) every_s: u64,
+    pub(crate) queue: usize,
+    pub(crate) no_overlap: bool,
+    /// What was missed is made up for by one job, however late; else it is skipped after so long.
+    pub(crate) grace_s: Option<u64>,
 }
 
 /// One thing that goes wrong, named by what it acts on: taking one away leaves the meaning of the others.
@@ -156,10 +174,13 @@ pub(crate) enum CallKind {
     FindLapsed,
     HeldBy,
     HandBack,
+    DueSchedules,
+    Mint,
 }
 
 impl CallKind {
-    pub(crate) const ALL: [Self; 8] = [
+    /// What any node calls.
+    pub(crate) const USUAL: [Self; 8] = [
         Self::OpenSession,
         Self::Claim,
         Self::Report,
@@ -180,6 +201,8 @@ impl CallKind {
             StoreCall::FindLapsed => Self::FindLapsed,
             StoreCall::HeldBy => Self::HeldBy,
             StoreCall::HandBack => Self::HandBack,
+            StoreCall::DueSchedules => Self::DueSchedules,
+            StoreCall::Mint => Self::Mint,
             _ => return None,
         })
     }
@@ -236,6 +259,9 @@ pub(crate) enum Order {
     Limit { queue: usize, limit: u32, for_ms: u64 },
     KeyLimit { queue: usize, limit: u32, for_ms: u64 },
     Revoke { node: usize },
+    PauseSchedule { schedule: u32, for_ms: u64 },
+    TriggerSchedule { schedule: u32 },
+    RemoveSchedule { schedule: u32 },
 }
 
 impl Plan {

@@ -115,6 +115,11 @@ impl Switchboard {
 }
 
 impl Wake for Switchboard {
+    fn schedules_changed(&self) {
+        let lines: Vec<Hub> = self.lines.lock().values().map(|(hub, _)| hub.clone()).collect();
+        lines.iter().for_each(Hub::schedules_changed);
+    }
+
     fn wake(&self, queue: &str, due_in: Duration) {
         let lines: Vec<(usize, Hub, u64)> = {
             let mut lines = self.lines.lock();

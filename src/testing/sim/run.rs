@@ -3,17 +3,22 @@
 use super::coverage::Coverage;
 use super::handlers::Script;
 use super::judge::{Finding, Judge};
-use super::plan::{EnqueueFault, Fault, JobPlan, Level, NodePlan, Order, Plan};
+use super::plan::{
+    EnqueueFault, Fault, JobPlan, Level, NodePlan, Order, Plan, SCHEDULED, SchedulePlan,
+};
 use super::rules::{PlanRules, Switchboard};
 use crate::group::spawn_on;
+use crate::schedule::{CatchUp, Schedule};
 use crate::store::{
-    Body, Due, Hub, JobRow, ParentRule, QueueChange, Session, Store, StoreError, Subscription, Wake,
+    Body, Due, Hub, JobRow, ParentRule, QueueChange, ScheduleChange, Session, Store, StoreError,
+    Subscription, Wake,
 };
 use crate::testing::VirtualClock;
 use crate::testing::link::{Caller, Deed, Link, LinkParts, Rules, Watch};
 use crate::testing::world::{Host, HostClock, ProcessId, World};
 use crate::{
-    DispatchPolicy, Group, GroupOptions, Health, JobId, MemoryStore, Prefetch, RetryPolicy,
+    DispatchPolicy, Group, GroupOptions, Health, JobId, MemoryStore, NewJob, Prefetch, RetryPolicy,
+    Timestamp,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -56,6 +61,8 @@ pub(super) fn honest(store: MemoryStore) -> Arc<dyn Store> {
 #[derive(Debug, Clone)]
 enum Event {
     Enqueue(usize),
+    Declare(usize),
+    Resume(u32),
     Crash(usize),
     Start(usize),
     CutOff(usize, bool),
@@ -191,6 +198,9 @@ impl<'p> Fleet<'p> {
         for (index, job) in self.plan.jobs.iter().enumerate() {
             self.at(ms(job.at_ms), Event::Enqueue(index));
         }
+        for (index, schedule) in self.plan.schedules.iter().enumerate() {
+            self.at(ms(schedule.at_ms), Event::Declare(index));
+        }
         for fault in &self.plan.faults {
             self.foresee(fault);
         }
@@ -252,6 +262,8 @@ impl<'p> Fleet<'p> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Enqueue(index) => self.enqueue(index),
+            Event::Declare(index) => self.declare(index),
+            Event::Resume(schedule) => self.change_schedule(schedule, &ScheduleChange::Resume),
             Event::Start(node) => self.start(node),
             Event::Crash(node) => self.crash(node),
             Event::CutOff(node, is_cut_off) => {
@@ -299,6 +311,9 @@ impl<'p> Fleet<'p> {
             self.change_queue(queue, QueueChange::Resume);
             self.change_queue(queue, QueueChange::Limit(plan.limit));
             self.change_queue(queue, QueueChange::KeyLimit(plan.key_limit));
+        }
+        for schedule in &self.plan.schedules {
+            self.change_schedule(schedule.n, &ScheduleChange::Resume);
         }
         // What stops will have stopped by then.
         for node in 0..self.nodes.len() {
@@ -510,6 +525,49 @@ impl<'p> Fleet<'p> {
         row
     }
 
+    fn declare(&mut self, index: usize) {
+        let plan = &self.plan.schedules[index];
+        let mut schedule =
+            Schedule::every(schedule_name(plan.n), Duration::from_secs(plan.every_s), minted(plan))
+                .ends_at(self.ends_at());
+        schedule = match plan.grace_s {
+            Some(grace) => schedule.grace(Duration::from_secs(grace)),
+            None => schedule.catch_up(CatchUp::Coalesce),
+        };
+        if plan.no_overlap {
+            schedule = schedule.no_overlap();
+        }
+        let row = schedule.into_row("sim", self.store.bounds());
+        let row = row.unwrap_or_else(|faults| panic!("a schedule is not sound: {faults:?}"));
+        let name = row.name.clone();
+        let rows = [row];
+        if self.with_session(|session| session.declare("sim", &rows, false)).is_some() {
+            self.tell(&Deed::Declare(&name));
+            self.hints.schedules_changed();
+        }
+    }
+
+    fn change_schedule(&mut self, schedule: u32, change: &ScheduleChange) {
+        let name = schedule_name(schedule);
+        let answer = self.with_session(|session| session.change_schedule("sim", &name, change));
+        if let Some(answer) = answer {
+            self.tell(&Deed::Schedule(&name, change, &answer));
+            self.hints.schedules_changed();
+        }
+    }
+
+    fn trigger(&mut self, schedule: u32) {
+        let Some(plan) = self.plan.schedules.iter().find(|plan| plan.n == schedule) else { return };
+        let Ok(row) = minted(plan).into_row() else { return };
+        self.hints.wake(&queue_name(plan.queue), Duration::ZERO);
+        self.change_schedule(schedule, &ScheduleChange::Trigger(Box::new(row)));
+    }
+
+    /// No schedule ticks from then on.
+    fn ends_at(&self) -> Timestamp {
+        VirtualClock::START + Duration::from_millis(self.plan.ends_ms)
+    }
+
     fn change_queue(&mut self, queue: usize, change: QueueChange) {
         let name = queue_name(queue);
         let changed = self.with_session(|session| session.change_queue("sim", &name, change));
@@ -549,6 +607,14 @@ impl<'p> Fleet<'p> {
                 let before = self.plan.queues.get(queue).and_then(|queue| queue.key_limit);
                 self.at(self.world.elapsed() + ms(for_ms), Event::KeyLimit(queue, before));
             }
+            Order::PauseSchedule { schedule, for_ms } => {
+                self.change_schedule(schedule, &ScheduleChange::Pause);
+                self.at(self.world.elapsed() + ms(for_ms), Event::Resume(schedule));
+            }
+            Order::TriggerSchedule { schedule } => self.trigger(schedule),
+            Order::RemoveSchedule { schedule } => {
+                self.change_schedule(schedule, &ScheduleChange::Remove);
+            }
             Order::Revoke { node } => {
                 for worker in self.judge.workers_of(node) {
                     let revoked = self.with_session(|session| session.revoke("sim", worker, 200));
@@ -559,6 +625,17 @@ impl<'p> Fleet<'p> {
             }
         }
     }
+}
+
+pub(super) fn schedule_name(schedule: u32) -> String {
+    format!("s{schedule}")
+}
+
+/// The job that a schedule mints.
+fn minted(plan: &SchedulePlan) -> NewJob {
+    NewJob::raw("work", (SCHEDULED + plan.n).to_string())
+        .queue(queue_name(plan.queue))
+        .retry(RetryPolicy::new(3).fixed(Duration::from_secs(1)))
 }
 
 fn queue_name(queue: usize) -> String {

@@ -45,6 +45,10 @@ impl<F: Fn(&Plan) -> Option<&'static str>> Search<F> {
         let before = self.best.clone();
         self.fewer(|plan| plan.faults.len(), |plan, from, to| drop(plan.faults.drain(from..to)));
         self.fewer(|plan| plan.jobs.len(), Plan::drop_jobs);
+        self.fewer(
+            |plan| plan.schedules.len(),
+            |plan, from, to| drop(plan.schedules.drain(from..to)),
+        );
         while self.best.nodes.len() > 1 && self.attempt(Plan::without_last_node(&self.best)) {}
         self.best != before
     }

@@ -122,4 +122,4 @@ fn a_plan_shrinks_to_what_a_planted_bug_needs() {
     assert_eq!(small.size(), (1, 0), "one delayed job is enough:\n{}", small.to_json());
 }
 
-const SEEDS_MAX: u64 = 150;
+const SEEDS_MAX: u64 = 4_000;

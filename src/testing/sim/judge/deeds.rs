@@ -40,6 +40,12 @@ impl Case {
             Deed::Requeue(job, answer) => self.requeued(*job, *answer),
             Deed::Queue(queue, change) => self.queue_changed(queue, *change),
             Deed::Revoke(worker, revoked) => self.revoked(*worker, revoked),
+            Deed::Declare(name) => self.declared(name),
+            Deed::Schedule(name, change, answer) => self.schedule_changed(name, change, answer),
+            Deed::Mint(rows, minted) => {
+                self.caller_lives(caller, "mints");
+                self.all_minted(rows, minted);
+            }
         }
     }
 
@@ -73,7 +79,7 @@ impl Case {
         }
     }
 
-    fn born(&mut self, row: &JobRow) {
+    pub(super) fn born(&mut self, row: &JobRow) {
         let gates: Vec<Gate> = row.parents.iter().map(|parent| self.gate(row, *parent)).collect();
         let pairs = row.parents.iter().zip(&gates);
         let opened = pairs.filter(|(_, gate)| **gate == Gate::Open).map(|(parent, _)| *parent);

@@ -58,7 +58,9 @@ impl Judge {
 
     /// Whether every job has ended.
     pub(in crate::testing::sim) fn is_drained(&self) -> bool {
-        self.hear(|case| case.jobs.values().all(|job| job.state.is_terminal()))
+        self.hear(|case| {
+            case.jobs.values().all(|job| job.state.is_terminal()) && case.ticks_to_come().is_empty()
+        })
     }
 
     /// The last look, at everything.
@@ -84,6 +86,10 @@ impl Judge {
             let live = case.jobs.values().filter(|job| !job.state.is_terminal());
             let live: Vec<String> =
                 live.map(|job| format!("job {} is {}", job.n, job.state)).collect();
+            let ticks = case.ticks_to_come();
+            if must_be_drained && !ticks.is_empty() {
+                case.find("every tick comes", ticks.join(", "));
+            }
             if must_be_drained && !live.is_empty() {
                 case.find("what heals comes to an end", live.join(", "));
             }
