@@ -50,6 +50,8 @@ struct Parts {
 /// Everything that the oracles know.
 pub(super) struct Case {
     now: Timestamp,
+    /// The latest that the store's clock has shown: it may have stepped back since.
+    latest: Timestamp,
     jobs: BTreeMap<JobId, Known>,
     children: BTreeMap<JobId, Vec<JobId>>,
     queues: BTreeMap<String, QueueKnown>,
@@ -156,6 +158,7 @@ impl Judge {
         });
         let case = Case {
             now: world.now(),
+            latest: world.now(),
             jobs: BTreeMap::new(),
             children: BTreeMap::new(),
             queues: BTreeMap::new(),
@@ -176,6 +179,7 @@ impl Judge {
     fn hear<R>(&self, look: impl FnOnce(&mut Case) -> R) -> R {
         let mut case = self.0.case.lock();
         case.now = self.0.world.now();
+        case.latest = case.latest.max(case.now);
         let answer = look(&mut case);
         if !case.touched.is_empty()
             && let Ok(mut session) = self.0.store.open_session()

@@ -3,9 +3,9 @@
 use crate::store::{
     Admission, Bounds, CancelAnswer, Claim, Claimed, ClaimedJob, Declared, Due, DueSchedules,
     EnqueueAnswer, Exchanged, HandedBack, Held, Hub, JobRow, Jobs, Lapsed, LeaseRef, MintRow,
-    Minted, Mode, Operations, Outcome, OutcomeRow, ParentRule, QueueChange, Receipt, Renewal,
-    Renewed, Reported, RowReport, ScheduleAnswer, ScheduleChange, ScheduleRecord, ScheduleRow,
-    Scheduling, Session, StaleReason, Store, StoreError,
+    Minted, Minting, Mode, Operations, Outcome, OutcomeRow, ParentRule, QueueChange, Receipt,
+    Renewal, Renewed, Reported, RowReport, ScheduleAnswer, ScheduleChange, ScheduleRecord,
+    ScheduleRow, Scheduling, Session, StaleReason, Store, StoreError,
 };
 use crate::{JobId, JobState, Timestamp, WorkerId};
 use std::collections::BTreeMap;
@@ -508,7 +508,10 @@ impl Scheduling for Lying {
             match self.lie {
                 Lie::OverlapIgnored => row.no_overlap = false,
                 Lie::TickDropped => row.job = None,
-                Lie::TickMintedTwice => row.cursor = Timestamp::MIN,
+                Lie::TickMintedTwice => {
+                    row.look_at = Some(row.cursor);
+                    row.cursor = Timestamp::MIN;
+                }
                 _ => {}
             }
         }

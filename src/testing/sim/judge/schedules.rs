@@ -54,10 +54,10 @@ impl ScheduleKnown {
         (tick > self.since).then_some(tick)
     }
 
-    fn is_its_own(&self, tick: Timestamp, now: Timestamp) -> bool {
+    fn is_its_own(&self, tick: Timestamp, latest: Timestamp) -> bool {
         tick.as_micros() % self.every_us == 0
             && tick > self.since
-            && tick <= now
+            && tick <= latest
             && tick <= self.ends_at
     }
 }
@@ -124,7 +124,7 @@ impl Case {
     }
 
     fn minted(&mut self, row: &MintRow) {
-        let now = self.now;
+        let latest = self.latest;
         let Some(job) = &row.job else {
             return self.find("nothing is minted of nothing", row.name.clone());
         };
@@ -139,7 +139,7 @@ impl Case {
         let told = format!("{} at {tick}", row.name);
         let wrong = if !known.is_there || known.is_paused {
             Some("a paused schedule mints nothing")
-        } else if !known.is_its_own(tick, now) {
+        } else if !known.is_its_own(tick, latest) {
             Some("a tick is one of its schedule's")
         } else if !known.ticks.insert(tick) {
             Some("a tick is minted once")
