@@ -83,10 +83,34 @@ pub(super) enum Lie {
     TickDropped,
     /// A schedule that is resumed begins where it was paused.
     ResumeCatchesUp,
+    /// Claims fail with what nobody knows.
+    FaultUnknown,
+    /// A claim tells one failure too many.
+    FailuresMistold,
+    /// A renewal is told a second too short.
+    RenewalTooShort,
+    /// A renewal is silent about a cancel request.
+    CancelUntold,
+    /// A report answers one row too few.
+    AnswerMissing,
+    /// A claim hands out a job that does not exist.
+    PhantomClaimed,
+    /// Now and then a sound job is refused.
+    SoundRejected,
+    /// A cancel request is told of no job.
+    CancelUnanswered,
+    /// What is given back is told as gone.
+    HandBackRefused,
+    /// A renewal tells every lease as lost.
+    HeldRefused,
+    /// A schedule that stands is told as unknown.
+    ScheduleForgotten,
+    /// A tick that was minted is told as an overlap.
+    OverlapInvented,
 }
 
 impl Lie {
-    pub(super) const ALL: [Self; 34] = [
+    pub(super) const ALL: [Self; 46] = [
         Self::LapsedHolderWrites,
         Self::ReapsLive,
         Self::AnybodyWrites,
@@ -121,6 +145,18 @@ impl Lie {
         Self::TickMintedTwice,
         Self::TickDropped,
         Self::ResumeCatchesUp,
+        Self::FaultUnknown,
+        Self::FailuresMistold,
+        Self::RenewalTooShort,
+        Self::CancelUntold,
+        Self::AnswerMissing,
+        Self::PhantomClaimed,
+        Self::SoundRejected,
+        Self::CancelUnanswered,
+        Self::HandBackRefused,
+        Self::HeldRefused,
+        Self::ScheduleForgotten,
+        Self::OverlapInvented,
     ];
 }
 
@@ -264,6 +300,17 @@ impl Lying {
     }
 }
 
+fn spoil_renewal(lie: Lie, told: &mut Renewed) {
+    match (lie, &mut *told) {
+        (Lie::RenewalTooShort, Renewed::Renewed { expiry, .. }) => {
+            *expiry = expiry.saturating_sub(Duration::from_secs(1));
+        }
+        (Lie::CancelUntold, Renewed::Renewed { cancel_requested, .. }) => *cancel_requested = false,
+        (Lie::HeldRefused, _) => *told = Renewed::Lost,
+        _ => {}
+    }
+}
+
 impl Jobs for Lying {
     fn enqueue(&mut self, rows: &[JobRow]) -> Result<EnqueueAnswer, StoreError> {
         let mut spoilt: Vec<JobRow> = rows.iter().map(|row| self.spoil_row(row)).collect();
@@ -273,6 +320,10 @@ impl Jobs for Lying {
                 jobs: vec![Admission::New; rows.len()],
                 store_time,
             });
+        }
+        if self.is(Lie::SoundRejected) && rows.iter().any(|row| row.id.to_bytes()[15] & 3 == 0) {
+            let reason = crate::store::Rejection::UnknownParent { parent: JobId::new() };
+            return Ok(EnqueueAnswer::Rejected { index: 0, reason });
         }
         if self.is(Lie::LatchStaysShut) {
             for row in spoilt.iter_mut().filter(|row| !row.parents.is_empty()) {
@@ -306,6 +357,9 @@ impl Jobs for Lying {
 
     fn claim(&mut self, claim: &Claim<'_>) -> Result<Claimed, StoreError> {
         let mut claim = *claim;
+        if self.is(Lie::FaultUnknown) {
+            return Err(StoreError::new(std::fmt::Error));
+        }
         if self.is(Lie::ClaimTooLarge) {
             claim.total += 1;
         }
@@ -321,8 +375,13 @@ impl Jobs for Lying {
         {
             claimed.jobs.push(job);
         }
-        if self.is(Lie::AttemptStays) {
-            claimed.jobs.iter_mut().for_each(|job| job.attempt = 1);
+        for job in &mut claimed.jobs {
+            match self.lie {
+                Lie::AttemptStays => job.attempt = 1,
+                Lie::FailuresMistold => job.failures += 1,
+                Lie::PhantomClaimed => job.id = JobId::new(),
+                _ => {}
+            }
         }
         Ok(claimed)
     }
@@ -341,6 +400,9 @@ impl Jobs for Lying {
                     *report = RowReport::Stale(StaleReason::Unknown);
                 }
             }
+        }
+        if self.is(Lie::AnswerMissing) {
+            reported.rows.pop();
         }
         if self.is(Lie::EndReopened) {
             for row in rows {
@@ -366,7 +428,9 @@ impl Jobs for Lying {
         lease: Duration,
     ) -> Result<Renewal, StoreError> {
         if !self.is(Lie::RenewalLost) {
-            return self.inner.renew(worker, rows, lease);
+            let mut renewal = self.inner.renew(worker, rows, lease)?;
+            renewal.rows.iter_mut().for_each(|told| spoil_renewal(self.lie, told));
+            return Ok(renewal);
         }
         let now = self.inner.now()?;
         let told = Renewed::Renewed { expiry: now + lease, cancel_requested: false };
@@ -400,7 +464,11 @@ impl Jobs for Lying {
 
     fn hand_back(&mut self, worker: WorkerId, rows: &[LeaseRef]) -> Result<HandedBack, StoreError> {
         if !self.is(Lie::HandBackIsFailure) {
-            return self.inner.hand_back(worker, rows);
+            let mut given = self.inner.hand_back(worker, rows)?;
+            if self.is(Lie::HandBackRefused) {
+                given.rows.fill(false);
+            }
+            return Ok(given);
         }
         let outcome = Outcome::Retry { after: Duration::ZERO };
         let rows = rows.iter().map(|row| {
@@ -419,6 +487,9 @@ impl Jobs for Lying {
 
 impl Operations for Lying {
     fn request_cancel(&mut self, actor: &str, job: JobId) -> Result<CancelAnswer, StoreError> {
+        if self.is(Lie::CancelUnanswered) {
+            return Ok(CancelAnswer::NotFound);
+        }
         if self.is(Lie::CancelForgotten) {
             let record = self.inner.job(job)?;
             return Ok(match record.map(|record| record.state) {
@@ -492,6 +563,9 @@ impl Scheduling for Lying {
             ScheduleChange::Resume => self.is(Lie::ResumeCatchesUp),
             _ => false,
         };
+        if self.is(Lie::ScheduleForgotten) {
+            return Ok(ScheduleAnswer::NotFound);
+        }
         if is_lied_about {
             return Ok(ScheduleAnswer::Done { changed: true, store_time: self.inner.now()? });
         }
@@ -521,6 +595,9 @@ impl Scheduling for Lying {
                 && self.lie == Lie::TickMintedTwice
             {
                 *minted = row.job.is_some();
+            }
+            if self.is(Lie::OverlapInvented) && *minting == (Minting::Written { minted: true }) {
+                *minting = Minting::Overlapped;
             }
         }
         Ok(minted)
