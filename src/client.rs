@@ -72,6 +72,9 @@ impl Client {
 
     /// Enqueues one job. A job whose id exists already is left as it is, and told as not new.
     ///
+    /// What several threads enqueue through clones of one client at the same time goes to the store together, in one
+    /// transaction; a call that meets no other one waits for nobody. Each caller gets the answer to its own call.
+    ///
     /// # Errors
     /// [`EnqueueError`]; except for [`EnqueueError::OutcomeUnknown`], nothing was stored.
     pub fn enqueue(&self, job: impl Into<NewJob>) -> Result<Enqueued, EnqueueError> {

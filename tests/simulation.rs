@@ -24,7 +24,7 @@ fn calm_fleets_do_all_their_work_and_lose_no_lease() {
 fn fleets_whose_troubles_heal_do_all_their_work() {
     let coverage = explore(Level::Healing, 2000..2030);
     // A simulation that meets nothing shows nothing.
-    assert!(coverage.breadth() >= 45, "met only:\n{coverage}");
+    assert!(coverage.breadth() >= 38, "met only:\n{coverage}");
 }
 
 #[test]
