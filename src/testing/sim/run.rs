@@ -286,6 +286,8 @@ impl<'p> Fleet<'p> {
             }
             Event::Arrive(row) => self.send(*row),
             Event::StepClock(by) => {
+                // Before as well: the oracles know how far it has come.
+                self.judge.situation("the store's clock steps");
                 self.world.step_store_clock(by);
                 self.judge.store_clock_stepped();
             }
